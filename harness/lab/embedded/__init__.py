@@ -369,8 +369,8 @@ def _prepare(machine: LabMachine, images: ImageSet) -> None:
     try:
         directory = _find_image_directory(images)
         steps = [
-            # libvirt queries QEMU's capabilities at the first use. Under emulation this needs seconds, so do it now. On a
-            # busy machine QEMU answers too late, and libvirt would remember that there is no KVM.
+            # libvirt queries QEMU's capabilities at the first use. Under emulation this needs seconds, so do it now. If
+            # QEMU answers too late, because the machine is busy, libvirt would remember that there is no KVM.
             "for attempt in 1 2 3; do",
             "    if virsh --quiet domcapabilities --virttype kvm >/dev/null 2>&1; then break; fi",
             "    rm -f /var/cache/libvirt/qemu/capabilities/*",
