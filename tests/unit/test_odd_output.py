@@ -63,8 +63,11 @@ OTHER_ARGUMENTS = (
     "harness.features.doctor.machine._look_at_storage",
     "harness.features.doctor.machine.examine_storage",
     "harness.features.init.storages._list_output",
+    "harness.features.filesystem.volumes.build_with_filesystems",
+    "harness.features.snapshots.proxmox.open_vm_taker",
 )
-"""These need the files of an image, a storage that is allowed on a host with libvirt, or a command."""
+"""These need an image, a storage that is allowed on a host with libvirt, a command, what builds layouts, or a
+mode with a guest."""
 
 
 class _Lines:
