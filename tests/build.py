@@ -9,7 +9,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -208,14 +208,8 @@ def synthetic_run(
     rules = [*([Budget("iops", budget)] if budget is not None else []), *budgets]
     sequential = Sequential(rounds, most_rounds) if most_rounds > rounds else None
     contexts = {
-        cell.id: replace(
-            _with_drift(_context(cell, group.id, plan.span, void=cell.id in void, skipped=skipped), cell, groups),
-            budgets={rule.key: rule for rule in rules if rule.covers(cell, "bare-metal")},
-            sequential=sequential,
-            final=False,
-        )
-        for group in plan.groups
-        for cell in group.cells
+        cell.id: replace(context, budgets={rule.key: rule for rule in rules if rule.covers(cell, "bare-metal")})
+        for cell, context in _contexts(plan, groups, void, skipped, sequential)
     }
     cells = assemble(plan.cells, measurements, contexts)
     family = sum(len(context.budgets) for context in contexts.values())
@@ -227,6 +221,20 @@ def synthetic_run(
         groups=groups,
         cells=tuple(correct_records(cells, family=family, error_rate=0.025)),
     )
+
+
+def _contexts(
+    plan: Plan,
+    groups: Sequence[GroupRecord],
+    void: Collection[str],
+    skipped: Collection[str],
+    sequential: Sequential | None,
+) -> Iterator[tuple[Cell, CellContext]]:
+    """Each cell with its context, before its last look."""
+    for group in plan.groups:
+        for cell in group.cells:
+            context = _context(cell, group.id, plan.span, void=cell.id in void, skipped=skipped)
+            yield cell, replace(_with_drift(context, cell, groups), sequential=sequential, final=False)
 
 
 def _narrow_scenario(
