@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
-import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache
 from itertools import chain
 from typing import Any, get_args, get_type_hints
 
 from pydantic import BeforeValidator, TypeAdapter
 
-from docs.website.reference import escape
+from docs.website.tables import escape, format_table, name_values, quote, read_field_docs
 from harness.feature import feature_storages, feature_tables, mode_keys
 from harness.lab.inventory import SecretSource, StatedArray
 from harness.lab.lab_file import DiskKeys, HostKeys, LabKeys
@@ -26,6 +23,9 @@ from harness.scenario.load import ScenarioFile
 _INTRODUCTION = """For people who write scenario and lab files: every key of their tables. Made from the code by
 `python -m docs.website.generate`. [Scenarios](../scenarios.md) and [labs](../lab.md) explain how to use them,
 [options](options.md) has the keys of `layout`, `attach` and `guest`."""
+
+Row = tuple[str, str, str, str]
+"""Key, values, default and meaning."""
 
 _OF_MODE = ("layout", "attach", "guest", "cached")
 
@@ -54,31 +54,29 @@ def _of_labs() -> Iterator[str]:
     yield from _table("`[host.NAME.guest]`, beside the options", _rows(GuestKeys, leave_out=options))
     yield from _table("`[host.NAME.disk.DISK]`", _rows(DiskKeys))
     of_features = (
-        f"| `{storage.key}` | text | none | A {storage.kind.words}. Layouts: {_list(storage.kind.layouts)}. |"
+        (f"`{storage.key}`", "text", "none", f"A {storage.kind.words}. Layouts: {quote(storage.kind.layouts)}.")
         for storage in feature_storages()
     )
     yield from _table("`[host.NAME.storage.STORAGE]`", _rows(StorageKeys), of_features)
     yield from _table("`array` of a disk or a storage", _rows(StatedArray))
 
 
-def _table(title: str, *rows: Iterable[str]) -> Iterator[str]:
-    yield from (f"## {title}", "", "| key | values | default | meaning |", "|---|---|---|---|")
-    yield from chain(*rows)
-    yield ""
+def _table(title: str, *rows: Iterable[Row]) -> Iterator[str]:
+    yield from format_table(title, ("key", "values", "default", "meaning"), chain(*rows))
 
 
-def _rows_of_features(*, in_lab: bool) -> Iterator[str]:
+def _rows_of_features(*, in_lab: bool) -> Iterator[Row]:
     for tables in feature_tables():
         if tables.in_lab or not in_lab:
             words = (tables.table.__doc__ or "").partition("\n")[0]
-            yield f"| `{tables.key}` | tables `[{tables.key}.NAME]` | none | {escape(words)} |"
+            yield f"`{tables.key}`", f"tables `[{tables.key}.NAME]`", "none", escape(words)
 
 
 def _rows(
     table: type, *, only: Collection[str] = (), leave_out: Collection[str] = (), changes: bool = False
-) -> Iterator[str]:
+) -> Iterator[Row]:
     """A row for each key. `changes`: a key that is left out has another value than its default here."""
-    words, hints = list_words(table), get_type_hints(table, include_extras=True)
+    words, hints = read_field_docs(table), get_type_hints(table, include_extras=True)
     schema = TypeAdapter(table).json_schema()
     if reference := schema.get("$ref"):
         schema = schema["$defs"][reference.rpartition("/")[2]]
@@ -87,40 +85,8 @@ def _rows(
         name = names.get(key, key)
         if name not in leave_out and (not only or name in only):
             default = "that of the profile" if changes else _default(value, required=key in schema.get("required", ()))
-            yield f"| `{key}` | {_values(value, hints[name])} | {default} | {escape(words.get(name, ''))} |"
-
-
-def list_words(table: type) -> dict[str, str]:
-    """What the docstrings of a class and of those that it extends say about its fields, by name."""
-    found: dict[str, str] = {}
-    for base in reversed(table.__mro__):
-        if base.__module__.startswith("harness."):
-            found |= _read_docstrings(base)
-    return found
-
-
-@cache
-def _read_docstrings(table: type) -> dict[str, str]:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(table)))
-    except OSError:  # a table that is created at run time
-        return {}
-    (definition,) = tree.body
-    assert isinstance(definition, ast.ClassDef)
-    pairs = zip(definition.body, definition.body[1:], strict=False)
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in pairs
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
-
-
-def _list(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+            meaning = " ".join(words.get(name, "").split())
+            yield f"`{key}`", _values(value, hints[name]), default, escape(meaning)
 
 
 def _values(value: Mapping[str, Any], annotation: Any) -> str:
@@ -128,22 +94,7 @@ def _values(value: Mapping[str, Any], annotation: Any) -> str:
     if (example := find_example(annotation)) is not None:
         return f'for example `"{example}"`'
     kinds = [kind for kind in value.get("anyOf", (value,)) if kind != {"type": "null"}]
-    return ", ".join(dict.fromkeys(map(_name_kind, kinds)))
-
-
-def _name_kind(kind: Mapping[str, Any]) -> str:
-    """Its values in words. A value that is text in the file may be a number in the schema, then without limits."""
-    if values := kind.get("enum", [kind["const"]] if "const" in kind else []):
-        return _list(map(str, values))
-    if "minimum" in kind:
-        return f"{kind['minimum']} to {kind['maximum']}" if "maximum" in kind else f"{kind['minimum']} or more"
-    if kind.get("type") == "array":
-        return f"{len(kind['prefixItems'])} numbers" if "prefixItems" in kind else f"list: {_name_kind(kind['items'])}"
-    if kind.get("$ref", "").endswith("/Workload"):
-        return "a workload"
-    if kind.keys() & {"$ref", "oneOf"} or kind.get("type") == "object":
-        return "table"
-    return "`true`, `false`" if kind.get("type") == "boolean" else "text"
+    return ", ".join(dict.fromkeys(map(name_values, kinds)))
 
 
 def _default(value: Mapping[str, Any], *, required: bool) -> str:

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from docs.website.tables import name_values, quote
 from harness.features.fio_files.options import ALLOWED, ENGINES
 from harness.model.attach import ATTACH_OPTIONS, Attach
 from harness.model.guest import ANY_GUEST, GUEST_OPTIONS
-from harness.model.option import Option, format_docs_row
+from harness.model.option import Option, list_values
 from harness.model.workloads import PROFILES, Profile
 from harness.units import format_size
 
@@ -63,9 +64,9 @@ def options_page(schema: str) -> str:
             "",
             "fio gets these options of [your own fio file](../scenarios.md#your-own-fio-file) as they are:",
             "",
-            ", ".join(f"`{name}`" for name in ALLOWED),
+            quote(ALLOWED),
             "",
-            "Engines: " + ", ".join(f"`{name}`" for name in ENGINES),
+            f"Engines: {quote(ENGINES)}",
             "",
             _STUDY,
             "",
@@ -75,10 +76,16 @@ def options_page(schema: str) -> str:
 
 def _options(prefix: str, options: object, rows: Mapping[str, Option[Any]], page: str) -> Iterator[str]:
     yield from ("| key | values | default | name in libvirt and QEMU |", "|---|---|---|---|")
-    for name in rows:
-        row = format_docs_row(prefix, options, name)
-        yield re.sub(r"\]\(([a-z-]+\.md)", r"](../\1", row.replace("](#", f"]({page}#"))
+    for name, row in rows.items():
+        values = row.values or quote(map(_format_toml, list_values(options, name)))
+        default = row.by_default or f"`{_format_toml(getattr(options, name))}`"
+        line = f"| `{prefix}{name}` | {values} | {default} | {row.docs} |"
+        yield re.sub(r"\]\(([a-z-]+\.md)", r"](../\1", line.replace("](#", f"]({page}#"))
     yield ""
+
+
+def _format_toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _conflicts() -> Iterator[str]:
@@ -87,7 +94,7 @@ def _conflicts() -> Iterator[str]:
     for prefix, rows in tables:
         for name, row in rows.items():
             if row.buses is not None:
-                allowed = ", ".join(f"`{bus}`" for bus in row.buses.names)
+                allowed = quote(row.buses.names)
                 yield f"| `{prefix}{name}` | another `bus` than {allowed}, {row.buses.why} |"
             for conflict in row.conflicts:
                 yield f"| `{prefix}{name}` | `{conflict.other}`, {conflict.why} |"
@@ -117,14 +124,7 @@ def _describe(value: Mapping[str, Any], *, required: bool) -> tuple[str, str, st
         return '`{ kind = "device" }`, `{ kind = "md", ... }`', "the disk", meaning
     if meaning.startswith("Bytes"):
         return "a size", f'`"{format_size(default)}"`', meaning
-    if "enum" in plain:
-        values = ", ".join(f"`{allowed}`" for allowed in plain["enum"])
-    elif plain["type"] == "boolean":
-        values = "`true`, `false`"
-    elif plain["type"] == "array":
-        values = "list of numbers"
-    else:
-        values = f"{plain['minimum']}" + (f" to {plain['maximum']}" if "maximum" in plain else " or more")
+    values = name_values(plain)
     if required:
         return values, "required", meaning
     shown = {True: "`true`", False: "`false`", None: "none"}.get(default) if isinstance(default, bool | None) else ""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from docs.website.tables import escape
 from harness.analysis.metrics import METRICS
 from harness.cli import commands
 from harness.features.io_costs.feature import IO_COSTS
@@ -142,8 +143,3 @@ def _type(value: Mapping[str, Any]) -> str:
     elif kind == "object":
         inside = value.get("additionalProperties") or {}
     return f"{kind} of {_type(inside)}" if inside else kind
-
-
-def escape(text: str) -> str:
-    """Text in a cell of a table: no bar ends it, and `<` begins no HTML."""
-    return text.replace("|", "\\|").replace("<", "&lt;")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import sys
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from docs.website.tables import read_field_docs
 from harness.feature import feature_records
 from harness.model.attach import ATTACH_OPTIONS, Attach
 from harness.results.records import SCHEMA_VERSION, Run
@@ -21,10 +18,7 @@ from harness.results.store import list_kernel_keys, make_stored_adapter
 
 
 class DescribedSchema(GenerateJsonSchema):
-    """Describes each key by the text below its field.
-
-    pydantic does so as well (`use_attribute_docstrings`), but then each start of the harness would parse its source.
-    """
+    """Describes each key by the text below its field."""
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         return _describe(super().dataclass_schema(schema), schema["cls"])
@@ -34,22 +28,10 @@ class DescribedSchema(GenerateJsonSchema):
 
 
 def _describe(json_schema: JsonSchemaValue, record: type) -> JsonSchemaValue:
-    for base in record.__mro__[:-1]:
-        for key, text in _texts_below_fields(base):
-            if key in json_schema.get("properties", {}):
-                json_schema["properties"][key].setdefault("description", text)
+    for key, text in read_field_docs(record).items():
+        if key in json_schema.get("properties", {}):
+            json_schema["properties"][key].setdefault("description", text)
     return json_schema
-
-
-def _texts_below_fields(record: type) -> Iterator[tuple[str, str]]:
-    if not record.__module__.startswith("harness."):
-        return
-    (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(record))).body
-    assert isinstance(body, ast.ClassDef)
-    for field, below in pairwise(body.body):
-        match field, below:
-            case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=str(text))):
-                yield key, inspect.cleandoc(text)
 
 
 def json_schema() -> dict[str, Any]:

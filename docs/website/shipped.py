@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+from docs.website.tables import format_table, quote
 from harness.features.published.figures import links
 from harness.files import shipped
 from harness.lab.embedded.disks import (
@@ -34,32 +35,18 @@ def shipped_page() -> str:
     parts = (
         ("Scenarios", ("`-k`", "disk", "what it measures", "modes", "workloads"), map(_describe_scenario, scenarios)),
         ("Presets of modes", ("preset", "layout", "bus", "cache", "aio", "iothread"), _list_presets()),
-        (
-            "Named workloads",
-            _HEAD_OF_NAMES,
-            map(_name, NAMED.values()),
-        ),
+        ("Named workloads", _HEAD_OF_NAMES, map(_describe_named, NAMED.values())),
         ("Published figures", ("`published`", "what was measured", "disk or arrays"), _list_links()),
         ("Disks of the embedded lab", ("disk", "identity", "what it is", "size"), map(_describe_disk, disks)),
         ("Disks behind controllers", ("disks", "identity of the first", "what they are", "size"), _list_controllers()),
     )
-    lines = [line for title, head, rows in parts for line in _table(title, head, rows)]
+    lines = [line for title, head, rows in parts for line in format_table(title, head, rows)]
     return "\n".join(["# What comes with the project", "", _INTRODUCTION, "", *lines])
 
 
-def _table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield from (f"## {title}", "", f"| {' | '.join(head)} |", "|" + "---|" * len(head))
-    yield from (f"| {' | '.join(row)} |" for row in rows)
-    yield ""
-
-
-def _quote(names: Iterable[object]) -> str:
-    return ", ".join(f"`{name}`" for name in dict.fromkeys(names))
-
-
 def _describe_scenario(scenario: Scenario) -> tuple[str, ...]:
-    modes = _quote(mode.name for mode in scenario.modes if mode.name != "host")
-    workloads = _quote(workload.name for workload in scenario.workloads)
+    modes = quote(mode.name for mode in scenario.modes if mode.name != "host")
+    workloads = quote(workload.name for workload in scenario.workloads)
     disks = [*scenario.disks] if scenario.disks else [scenario.disk]
     named = f"`{disks[0]}`" if len(disks) == 1 else f"`{disks[0]}` and {len(disks) - 1} more"
     disk = named if scenario.disk_class in (None, scenario.disk) else f"{named}, else `{scenario.disk_class}`"
@@ -76,11 +63,11 @@ def _list_presets() -> Iterator[tuple[str, ...]]:
         yield (f"`{mode.name}`", layout, *options)
 
 
-def _name(named: Named) -> tuple[str, ...]:
+def _describe_named(named: Named) -> tuple[str, ...]:
     (first, *_) = named.workloads
-    tests = _quote(workload.label for workload in named.workloads) if named.is_set else _describe_io(first)
+    tests = quote(workload.label for workload in named.workloads) if named.is_set else _describe_io(first)
     depths = dict.fromkeys(depth for workload in named.workloads for depth in workload.iodepths)
-    metrics = _quote(workload.headline for workload in named.workloads)
+    metrics = quote(workload.headline for workload in named.workloads)
     return f"`{named.name}`", named.title, tests, ", ".join(map(str, depths)), metrics, named.source
 
 

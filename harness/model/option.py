@@ -565,15 +565,3 @@ def list_values(options: object, name: str) -> tuple[Any, ...]:
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (alternative for alternative in get_args(hint) if alternative is not type(None))
     return (True, False) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
-
-
-def format_docs_row(prefix: str, options: object, name: str) -> str:
-    """The row of an option in the documentation: key, values, default, and its names in libvirt and QEMU."""
-    row = declared(type(options))[name]
-    values = row.values or ", ".join(f"`{_format_toml(value)}`" for value in list_values(options, name))
-    default = row.by_default or f"`{_format_toml(getattr(options, name))}`"
-    return f"| `{prefix}{name}` | {values} | {default} | {row.docs} |"
-
-
-def _format_toml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
