@@ -1,4 +1,4 @@
-"""Gives a run to others: a file, an entry of the gallery, an HTTP POST. What it is made of: sharing.py."""
+"""Gives a run to others: as a file, as an entry of the gallery, or by HTTP POST. sharing.py makes the document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.errors import ConfigError, ResultsError
 from harness.features.exchange.sharing import describe_shared, find_gaps, find_identities, withhold_identities
-from harness.files import write_atomically
+from harness.files import write_page
 from harness.results import Run, RunStore
 from harness.results.store import make_stored_adapter, to_stored
 from harness.terminal import hide_password_of, hide_passwords, one_line
@@ -43,7 +43,7 @@ class ShareRequest:
 
 
 def share_run(store: RunStore, request: ShareRequest) -> Iterator[str]:
-    """Give the run away as requested. Yields a line about each step; what is sent is described before it is sent.
+    """Share the run as requested. Yields a line about each step; what is sent is described before it is sent.
 
     Raises ConfigError if something cannot be written or sent, and ResultsError for a run that is not fit for it.
     """
@@ -58,7 +58,7 @@ def share_run(store: RunStore, request: ShareRequest) -> Iterator[str]:
     else:
         yield from (f"  {line}" for line in describe_shared(run, shared))
     if request.file is not None:
-        _write(request.file, text)
+        write_page(request.file, text, option="--share")
         yield f"written: {request.file}"
     if request.gallery is not None:
         yield from _add_to_gallery(run, _format(shared.document), request.gallery)
@@ -89,13 +89,13 @@ def post_document(url: str, text: str) -> str:
             f"--post: nothing was stored: {hide_password_of(url, str(error))}",
             hint="check the URL and the network, or write the document with --share FILE and send it yourself",
         ) from error
-    said = one_line(" ".join(filter(None, (str(status), place, first))))
+    reply = one_line(" ".join(filter(None, (str(status), place, first))))
     if not 200 <= status < 300:
         raise ConfigError(
-            f"--post: the server did not accept the run: {said}",
+            f"--post: the server did not accept the run: {reply}",
             hint="a login belongs into ~/.netrc; if the run has moved, name the new URL" if status < 500 else None,
         )
-    return f"the server answered {said}"
+    return f"the server answered {reply}"
 
 
 def find_entry_problems(entry: Path) -> Iterator[str]:
@@ -103,7 +103,7 @@ def find_entry_problems(entry: Path) -> Iterator[str]:
     store = RunStore.open(entry)
     run, content = store.read_results_and_content()
     if entry.name != run.run.id:
-        yield f"the directory has not the name of its run, {run.run.id}"
+        yield f"the directory must have the name of its run, {run.run.id}"
     yield from (f"results.json: {gap}" for gap in find_gaps(run))
     document = parse_json(content, "results.json", ResultsError)
     yield from (f"results.json identifies a machine or a user: {place}" for place in find_identities(document))
@@ -141,12 +141,13 @@ def _add_to_gallery(run: Run, text: str, gallery: Path) -> Iterator[str]:
         entry.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{entry} cannot be created: {error.strerror}", hint="name a directory of yours") from error
-    _write(entry / "results.json", text)
+    write_page(entry / "results.json", text, option="--gallery")
     page = write_report(RunStore.open(entry))
     if not (entry / FORM).exists():
         lines = (f"# {about}\n{key} = {json.dumps('')}\n" for key, about in _FIELDS.items())
         who = f'# a name to show beside the run; may stay empty\n{_CONTRIBUTOR} = ""\n'
-        _write(entry / FORM, "# What the run does not know about itself.\n" + "".join(lines) + who)
+        form = "# What the run does not know about itself.\n" + "".join(lines) + who
+        write_page(entry / FORM, form, option="--gallery")
     yield f"written: {entry / 'results.json'} and {page}"
     missing = [problem for problem in find_entry_problems(entry) if problem.startswith(FORM)]
     yield f"fill in {entry / FORM}: {len(missing)} to do" if missing else f"{entry} is ready"
@@ -154,12 +155,3 @@ def _add_to_gallery(run: Run, text: str, gallery: Path) -> Iterator[str]:
 
 def _format(document: Any) -> str:
     return json.dumps(document, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror or error}", hint=f"check that {path.parent} exists"
-        ) from error
