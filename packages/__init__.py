@@ -1,1 +1,1 @@
-"""Packages of virt-overhead that are no wheels: a .deb for a node (`python -m packages.deb`)."""
+"""Packages of virt-overhead beside the wheel: a .deb for a node (`python -m packages.deb`)."""

@@ -103,7 +103,7 @@ class PublishedFigure(_OfJob):
     ) = None
     """The least and the most that the guest loses of the host's throughput, where the source has no absolute values."""
     attach: PublishedAttach = Field(default_factory=PublishedAttach)
-    """How the guests of the figure got the disk. Guests with another attachment have not this figure."""
+    """How the guests of the figure got the disk. A guest with another attachment does not have this figure."""
     about: bool = False
     """True if the values are read from prose and not from a table."""
     note: Line | None = None
