@@ -42,7 +42,7 @@ def filesystem_in_memory() -> Iterator[Path]:
 
 
 def count_fsyncs(argv: list[str | Path], directory: Path) -> tuple[float, float]:
-    """The rate that a program prints in its second, and its CPU time for each file, in seconds."""
+    """The rate of a program that runs for one second, and its CPU time for each file in seconds, with its start."""
     before = os.times()
     printed = subprocess.run(argv, cwd=directory, check=True, capture_output=True, text=True).stdout
     after = os.times()

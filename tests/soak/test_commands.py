@@ -1,4 +1,4 @@
-"""Commands in the lab: planted faults of flushes are named, and hostile commands end themselves alone on both sides."""
+"""Commands in the lab: planted faults of flushes are named, and hostile commands end on host and guest."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ COUNTED = "tr / ' ' </proc/loadavg | { read -r _ _ _ _ tasks _; echo tasks=$task
 """The tasks of the whole machine, also those outside of the command's own namespace."""
 HOSTILE = {
     "endless": ("yes 7181", "exit status 1"),
+    # In a guest of 512 MiB, this makes the guest unresponsive, and the run fails.
     "forks": ("bomb() { bomb | bomb & }; bomb; sleep 7182", "did not end within 3 s"),
     "detached": ("setsid sh -c 'trap \"\" HUP TERM; sleep 7183' & exit 3", "exit status 3"),
     "silent": ("true", "nothing in the output matches"),
@@ -84,7 +85,7 @@ runs = 2
 
 
 def require_ended(run: Run) -> None:
-    """That each hostile command ended itself with its reason, and left no process and everything else of the run."""
+    """Require that each hostile command ended with its reason, left no process, and lost nothing else of the run."""
     records = {record.name: record for record in run.of(CommandRecord) if record.name != "fsyncs"}
     assert set(records) == {"before", "zafter", *HOSTILE}
     for name, (_, why) in HOSTILE.items():
@@ -128,11 +129,11 @@ def test_ignored_flushes_and_a_slow_guest_are_named_and_hostile_commands_end_in_
     records = {record.mode: record for record in run.of(CommandRecord) if record.name == "fsyncs"}
     assert {mode: record.problem for mode, record in records.items()} == dict.fromkeys(("lvm", "slow", "unsafe"))
     assert all(record.cpu_loss is not None for mode, record in records.items() if mode != "unsafe")
-    said = {mode: " ".join(line for line in lines if f"fsyncs on {mode}" in line) for mode in records}
-    assert "the VM is responsible for most of it, not the disk" in said["slow"]
-    assert "QEMU ignores the flushes of this guest" in said["unsafe"]
-    assert "the host alone has" in said["unsafe"]
-    assert "ignores" not in said["lvm"]
+    sentences = {mode: " ".join(line for line in lines if f"fsyncs on {mode}" in line) for mode in records}
+    assert "the VM is responsible for most of it, not the disk" in sentences["slow"]
+    assert "QEMU ignores the flushes of this guest" in sentences["unsafe"]
+    assert "the host alone has" in sentences["unsafe"]
+    assert "ignores" not in sentences["lvm"]
     require_ended(run)
 
 

@@ -16,7 +16,7 @@ command=${1:-${COMMAND-}}
 unset SYNCLOAD COMMAND
 fail() { echo "125 0"; echo "$1"; exit; }
 written() { echo $((512 * $(awk '{ print $7 }' "/sys/class/block/$name/stat" 2>/dev/null || echo 0))); }
-# The first process of a name space of its own: what follows would otherwise end and mount for the whole machine.
+# The first process of a namespace of its own: what follows would otherwise end and mount for the whole machine.
 [ $$ = 1 ] || fail "there are no namespaces"
 mount --make-rprivate / 2>/dev/null
 mount -t proc proc /proc || fail "there are no namespaces"
@@ -46,7 +46,7 @@ before=$(written)
 mkdir -p "$point/volume/$directory" && cd "$point/volume/$directory" || fail "no directory $directory"
 read -r begun _ </proc/uptime
 # It gets none of the files that are open here: one of them is the device.
-# If the memory is exhausted, the kernel ends its processes, and no others.
+# If the memory is exhausted, the kernel ends its processes first. A small guest may not respond again in time.
 first='echo 1000 >/proc/self/oom_score_adj; exec sh -c "$1"'
 PATH=$point/bin:$PATH timeout -s KILL "$seconds" sh -c "$first" sh "$command" </dev/null >"$point/output" 2>&1 \
     3<&- 4<&- 5<&- 6<&- 7<&- 8<&- 9<&-
@@ -62,7 +62,7 @@ echo "$status $seconds ${loops:--} $(grep -c ^processor /proc/cpuinfo) $(($(writ
 head -c "$most" "$point/output"
 INSIDE
 )
-# A command can stop whatever shall end it, but not what is outside of its name space.
+# A command can stop what would end it inside of its namespace, but nothing outside.
 (
     sleep "$limit"
     for parent in $(cat "/proc/$$/task/$$/children"); do
