@@ -33,9 +33,14 @@ class QuotedLine:
 
 def is_plain(job: Job) -> bool:
     """Whether it does one kind of I/O of one size as fast as possible."""
-    special = (job.from_file, job.rate, job.bursts, job.random_share)
-    return all(value is None for value in special) and not (
-        job.syncs or job.durable or job.poisson or job.sizes or job.trims
+    return _is_unlimited(job) and not job.sizes and job.random_share is None
+
+
+def _is_unlimited(job: Job) -> bool:
+    """Whether it reads and writes past the page cache, as fast as possible and with nothing between its I/Os."""
+    limits = (job.from_file, job.rate, job.bursts)
+    return all(limit is None for limit in limits) and not (
+        job.syncs or job.durable or job.poisson or job.trims or job.buffered
     )
 
 
@@ -81,11 +86,7 @@ def _describe_iometer(job: Job) -> str:
 
 def _is_specified(job: Job) -> bool:
     """Whether block sizes, shares of reads and of random I/O describe it."""
-    return (
-        job.share_of_reads is not None
-        and all(value is None for value in (job.from_file, job.rate, job.bursts))
-        and not (job.syncs or job.durable or job.poisson or job.trims)
-    )
+    return _is_unlimited(job) and job.share_of_reads is not None
 
 
 LINES: Sequence[QuotedLine] = (
@@ -134,7 +135,7 @@ LINES: Sequence[QuotedLine] = (
     QuotedLine(
         "diskspd",
         _describe_diskspd,
-        lambda job: _is_specified(job) and not job.sizes and job.random_share is None,
+        lambda job: is_plain(job) and _is_specified(job),
         "iops",
         "I/O per s",
         1,

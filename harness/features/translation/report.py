@@ -30,8 +30,8 @@ class Translated:
 
     def mean(self, arm: ArmOfCell | None) -> Estimate | None:
         """The mean over the blocks, in the line's unit."""
-        found = arm.mean(self.line.metric) if arm is not None else None
-        return found.divided_by(self.line.scale) if found is not None else None
+        mean = arm.mean(self.line.metric) if arm is not None else None
+        return mean.divided_by(self.line.scale) if mean is not None else None
 
 
 def translate(section: Section) -> tuple[Translated, ...]:
