@@ -67,7 +67,7 @@ def describe_command(record: CommandRecord) -> str:
 def describe_side(record: CommandRecord, section: Section) -> str:
     """Which side is responsible for the guest's figure, by how long it takes against the host; empty without both.
 
-    The argument is that of etcd's pull request 10578: what the host takes by itself, no VM can save.
+    As in the discussion of etcd's pull request 10578: a VM cannot save the time that the host takes by itself.
     """
     if ignores_flushes(record, section):
         return f"{IGNORED}, and the figure says nothing about the disk{_quote_host(record, section)}"
@@ -91,11 +91,11 @@ def describe_side(record: CommandRecord, section: Section) -> str:
 
 def _quote_host(record: CommandRecord, section: Section) -> str:
     """What the host does by itself on the volume of another mode; empty if it was not measured."""
-    others = (other for other in section.own(section.run.of(CommandRecord)) if other.name == record.name)
-    hosts = ((other, mean) for other in others if (mean := other.mean(other.on_host)) is not None)
-    return next(
-        (f"; the host alone has {significant(mean.point)} {other.unit} on {other.mode}" for other, mean in hosts), ""
-    )
+    for other in section.own(section.run.of(CommandRecord)):
+        mean = other.mean(other.on_host)
+        if other.name == record.name and mean is not None:
+            return f"; the host alone has {significant(mean.point)} {other.unit} on {other.mode}"
+    return ""
 
 
 def ignores_flushes(record: CommandRecord, section: Section) -> bool:

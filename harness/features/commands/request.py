@@ -29,9 +29,7 @@ from harness.units import format_size
 CONFIDENCE = 0.95
 IGNORED = "QEMU ignores the flushes of this guest (cache unsafe), so what it calls synced is in the host's memory"
 MOST_OUTPUT = 256 << 10
-"""Bytes of a command's output that are kept and searched."""
-_LONGEST = 16 << 10
-"""Characters of a command. Linux takes 128 KiB in one argument, in up to four bytes for each."""
+"""Bytes of a command's output that are stored and searched."""
 _LAST_LINES = 5
 _MOST_TRIES = 100
 """How many lines are tried that may be the beginning of JSON."""
@@ -362,7 +360,8 @@ def read_run(printed: str, figure: OwnFigure, where: str, seconds: float, writes
     words = [*head.split(), "-", "-", "-"]
     try:
         status, taken = int(words[0]), float(words[1])
-        loops, cpus, written = (None if word == "-" else float(word) for word in words[2:5])
+        loops = None if words[2] == "-" else float(words[2])
+        cpus, written = (None if word == "-" else int(word) for word in words[3:5])
     except ValueError:
         raise CommandFailed(f"{where}: it could not be started: {_quote_end(printed)}") from None
     if status == _NOTHING_RUN and taken == 0:
@@ -372,14 +371,12 @@ def read_run(printed: str, figure: OwnFigure, where: str, seconds: float, writes
     if status != 0:
         raise CommandFailed(f"{where}: exit status {status}: {_quote_end(output)}")
     if writes is not None and written is not None and written > writes + _MOUNTS:
-        raise CommandFailed(f"{where}: it wrote {format_size(int(written))}, and `writes` allows {format_size(writes)}")
+        raise CommandFailed(f"{where}: it wrote {format_size(written)}, and `writes` allows {format_size(writes)}")
     try:
         value = figure.read(output, taken)
     except ValueError as error:
         raise CommandFailed(f"{where}: {error}; it printed: {_quote_end(output)}") from None
-    return CommandRun(
-        value, loops or None, None if cpus is None else int(cpus), None if written is None else int(written)
-    )
+    return CommandRun(value, loops or None, cpus, written)
 
 
 def _quote_end(output: str) -> str:
