@@ -217,9 +217,15 @@ def _explain_excess(again: Again, plan: Plan, job: Job, cost: Cost, left: Cost) 
 
 
 def add_fio_seconds(group: Group, measurements: Sequence[Measurement]) -> float:
-    """Seconds in which fio ran, including ramps."""
+    """Seconds in which fio ran, including ramps. Time in which several slices ran counts once."""
     ramps = {job.id: job.ramp for job in group.jobs}
-    return sum(ramps[measurement.job] + measurement.discarded_s + measurement.seconds for measurement in measurements)
+    seconds, ended = 0.0, 0.0
+    for slice_ in sorted(measurements, key=lambda measurement: measurement.started):
+        before = ramps[slice_.job] + slice_.discarded_s
+        together = max(ended - (slice_.started - before), 0.0) if slice_.overlap is not None else 0.0
+        seconds += max(before + slice_.seconds - together, 0.0)
+        ended = max(ended, slice_.started + slice_.seconds)
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)

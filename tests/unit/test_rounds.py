@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from harness.errors import GuestError, HostError
 from harness.events import BlockStarted, Event, Events
 from harness.measure.phases import Pauses
+from harness.measure.rounds import add_fio_seconds
 from harness.measure.series import Round, RoundSegment, SeriesEngine
 from harness.model.attach import Attach
 from harness.model.job import Job
@@ -23,7 +24,7 @@ from harness.scenario.plan import Plan
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
 from tests.bench.designs.measuring import OneRound
-from tests.build import StandIn, as_planned
+from tests.build import A_SLICE, StandIn, as_planned
 
 MIB = 1024**2
 CACHED = Mode("raw-cached", RawFile(), Attach(cache="writeback"))
@@ -103,6 +104,16 @@ def test_the_time_that_is_left_is_that_of_the_timetables_and_of_everything_after
     assert all(after < before + 0.1 for before, after in pairwise(left)), "it never grows"
     assert left[0] > sum(table.seconds for table in measured) + 60
     assert 60 + measured[-1].seconds < left[-1] < left[0] / 1.2
+
+
+def test_the_time_of_slices_that_overlap_counts_once_as_time_of_fio() -> None:
+    times = ((0.3, 2.0, "host"), (0.0, 14.0, "host"), (0.5, 14.5, "host"), (20.0, 1.0, None))
+    slices = [
+        replace(A_SLICE, job=READ.id, started=started, seconds=seconds, overlap=overlap)
+        for started, seconds, overlap in times
+    ]
+    assert add_fio_seconds(GROUP, slices) == 15.0 + 1.0
+    assert add_fio_seconds(GROUP, [replace(slice_, overlap=None) for slice_ in slices[2:]]) == 14.5 + 1.0
 
 
 def test_rounds_that_are_measured_together_have_numbers_and_blocks_of_their_own() -> None:
