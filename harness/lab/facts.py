@@ -40,11 +40,8 @@ from harness.untrusted import parse_json, reading
 
 _SCRIPT = read_script("harness.lab", "read_host.sh")
 
-# Programs for every disk, in addition to those that layouts need; the second line only describes disks.
-_TOOLS = (
-    *("sfdisk", "wipefs", "blkid", "losetup", "fallocate", "udevadm"),
-    "qemu-storage-daemon",
-)
+# Programs in addition to those that layouts need and that describe disks.
+_TOOLS = ("sfdisk", "wipefs", "blkid", "losetup", "fallocate", "udevadm", "qemu-storage-daemon")
 _NUMBERS = ("cpus", "memory_bytes", "swap_bytes", "user")
 
 

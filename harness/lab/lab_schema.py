@@ -117,12 +117,11 @@ def _disk_link(text: str) -> str:
         raise ValueError(_A_LINK)
     if link["by"] in _BY_CONTENTS:
         raise ValueError("names the contents of a disk, which the run overwrites; allowed: a link in /dev/disk/by-id/")
-    if _LUN.fullmatch(text):
-        pass
-    elif link["by"] in _BY_PLACE:
-        raise ValueError("names a slot, which may hold another disk later; allowed: a link in /dev/disk/by-id/")
-    elif link["by"] != "id":
-        raise ValueError(_A_LINK)
+    if not _LUN.fullmatch(text):
+        if link["by"] in _BY_PLACE:
+            raise ValueError("names a slot, which may hold another disk later; allowed: a link in /dev/disk/by-id/")
+        if link["by"] != "id":
+            raise ValueError(_A_LINK)
     if _PART.search(text):
         raise ValueError("names a partition; allowed: the link of the whole disk, without -part...")
     try:

@@ -1,6 +1,7 @@
 # $1: a volume, a file or a directory. Prints the kernel's names of the disks below it. The disk of a loop device is
-# that of its file. Files of an NFS server have `nfs:` and the mount point, whose bytes the kernel counts. An md array counts as a disk, as an array behind a controller does: its counters show each byte
-# once, and those of its members show mirrors and parity as well.
+# that of its file. Files of an NFS server have `nfs:` and the mount point, whose bytes the kernel counts. An md array
+# counts as a disk, as an array behind a controller does: its counters show each byte once, and those of its members show
+# mirrors and parity as well.
 export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"
 by_number() { basename "$(readlink -f "/sys/dev/block/$1")"; }
 devices_of() {

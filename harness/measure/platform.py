@@ -35,7 +35,7 @@ STARTUP_MARGIN = 1.4
 """A machine may be slower the next time."""
 _USUAL_SECONDS = 0.4
 _USUAL_SECONDS_PER_SLICE = 0.003
-"""When fio is ready in the embedded lab, where each job takes 6 ms, on host and guest at the same time."""
+"""When fio is ready in the embedded lab. Each job takes 6 ms there; host and guest create theirs at the same time."""
 MOST_UNREADY_SECONDS = 10.0
 
 

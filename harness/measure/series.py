@@ -415,9 +415,8 @@ class SeriesEngine:
         for index, table in enumerate(this.tables, start=1):
             paused = table.paused(this.pause, this.backup_tail(), this.quiet())
             following = self._estimate_seconds_after(this, this.tables[index:])
-            limited = self._limit.require_table(
-                plan, group, paused
-            )  # Nothing is between this permission and the writes.
+            # Nothing is between this permission and the writes.
+            limited = self._limit.require_table(plan, group, paused)
             segment = RoundSegment(this.number, index, boot, limited, group.blocks if this.rounds > 1 else None)
             started = time.monotonic()
             table_ends = started + self._timing.seconds_of([limited])

@@ -355,19 +355,17 @@ class Session:
 
     def target(self, arm: Arm) -> Target:
         """The target of fio on this arm. All arms have the same span."""
+        warm = arm.mode is not None and arm.mode.cached
         if (guest := self.guest(arm)) is not None and arm.mode is not None:
             source = self.layouts.guest(arm.mode)
             path = guest.device(arm.mode.attached.name)
-            where, warm = (path, source.offset, source.size), arm.mode.cached
+            where = (path, source.offset, source.size)
             return Target(*where, direct=True, block=self.block, apart=self.trims, warm=warm)
         source = self.layouts.twin(arm.mode)
         direct = arm.mode is None or arm.mode.is_direct
         where = (source.writable.path, source.offset, source.size)
-        engine = find_cached_engine(arm)
-        apart, keeps, warm = self.trims, self.cached, arm.mode is not None and arm.mode.cached
-        return Target(
-            *where, direct=direct, block=self.block, apart=apart, invalidate=not keeps, engine=engine, warm=warm
-        )
+        engine, apart, cold = find_cached_engine(arm), self.trims, not self.cached
+        return Target(*where, direct=direct, block=self.block, apart=apart, invalidate=cold, engine=engine, warm=warm)
 
     def counted_disks(self, arm: Arm) -> tuple[str, ...]:
         """The kernel names of the bare disks whose counters show the arm's I/O. Empty if the guest has the disk."""
@@ -434,10 +432,9 @@ class Session:
 
         With `buffered`, jobs go through the page cache of their machine: then each guest reads its file as well.
         """
-        of_cached = [arm for arm in arms if arm.mode is not None and arm.mode.cached]
-        cached = [arm.mode for arm in of_cached if arm.mode is not None]
-        modes = {volume.stored.name: volume for mode in cached for volume in mode.volumes}
-        for arm in of_cached if buffered else ():
+        cached = [(arm, mode) for arm in arms if (mode := arm.mode) is not None and mode.cached]
+        modes = {volume.stored.name: volume for _, mode in cached for volume in mode.volumes}
+        for arm, _ in cached if buffered else ():
             if (guest := self.guest(arm)) is not None:
                 inside = self.target(arm)
                 # The guest's dd may be that of busybox, which counts in blocks. Regions are multiples of 4 MiB.

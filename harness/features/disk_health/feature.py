@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from harness.lab.transport.base import Runner
     from harness.model.disk import DiskFacts
 
-_RAID_TOOLS = ("storcli64", "storcli", "perccli64", "perccli")
+RAID_TOOLS = ("storcli64", "storcli", "perccli64", "perccli")
+"""Programs that describe MegaRAID controllers, of Broadcom and of Dell. They print the same JSON."""
 
 
 def _read_health(runner: Runner, host: HostFacts, disk: DiskFacts) -> HealthFound:
@@ -30,6 +31,6 @@ def _describe_arrays(runner: Runner, host: HostFacts, disks: Mapping[str, DiskFa
 FEATURE = Feature(
     name="disk_health",
     disk_programs=DiskPrograms(
-        names=("smartctl", "nvme", *_RAID_TOOLS), read_health=_read_health, describe_arrays=_describe_arrays
+        names=("smartctl", "nvme", *RAID_TOOLS), read_health=_read_health, describe_arrays=_describe_arrays
     ),
 )

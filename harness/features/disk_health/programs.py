@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.errors import HarnessError
+from harness.features.disk_health.feature import RAID_TOOLS
 from harness.lab.facts import DEADLINE_SECONDS, Described, HealthFound, HostFacts
 from harness.lab.transport.base import Runner
 from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth
 from harness.untrusted import finite, parse_json, reading
 
-RAID_TOOLS = ("storcli64", "storcli", "perccli64", "perccli")
-"""Programs that describe MegaRAID controllers, of Broadcom and of Dell. They print the same JSON."""
 _UNIT_BYTES = 512_000
 """NVMe counts data in units of 1000 times 512 bytes (NVM Express Base Specification, SMART / Health Information)."""
 _KELVIN = 273

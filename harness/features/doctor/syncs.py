@@ -27,13 +27,11 @@ TURNING_S = 2e-3
 LEAST = 20
 """Of fewer syncs, there is no percentile."""
 DEADLINE_SECONDS = 60.0
+_OF_HYPERVISORS = ("QEMU", "VIRTUAL", "VMWARE", "VBOX", "AMAZON ELASTIC", "GOOGLE", "NVME_CARD", "MSFT")
+"""How the models of disks of virtual machines begin: of QEMU, Hyper-V, VMware, VirtualBox and of clouds."""
 
 _WHY = "a guest that writes synchronously (databases, journals) waits for this on each write, and caches do not hide it"
 _SCRIPT = read_script("harness.features.doctor", "time_syncs.sh")
-
-
-_OF_HYPERVISORS = ("QEMU", "VIRTUAL", "VMWARE", "VBOX", "AMAZON ELASTIC", "GOOGLE", "NVME_CARD", "MSFT")
-"""How the models of disks of virtual machines begin: of QEMU, Hyper-V, VMware, VirtualBox and of clouds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,10 +222,10 @@ def uses(evidence: DiskEvidence) -> Iterator[str]:
     for swap in evidence.swaps:
         yield f"{swap} is used as swap"
     for holder in evidence.holders:
-        path = _MAPPED.fullmatch(holder)
-        yield f"{path[1]} is a path of the multipath map {path[2]}" if path else f"{holder} is in use"
-    for path_ in evidence.paths:
-        yield f"it is the same disk as {path_}, which others may use, and multipath is not supported"
+        mapped = _MAPPED.fullmatch(holder)
+        yield f"{mapped[1]} is a path of the multipath map {mapped[2]}" if mapped else f"{holder} is in use"
+    for path in evidence.paths:
+        yield f"it is the same disk as {path}, which others may use, and multipath is not supported"
     for user in evidence.users:
         yield f"{user} is open"
     if not any((evidence.is_root, evidence.mounts, evidence.swaps, evidence.holders, evidence.users)):
