@@ -20,7 +20,7 @@ from harness.results import CellRecord
 class Translated:
     """A line of another tool with the arms of the job that does the same I/O."""
 
-    line: QuotedLine
+    quoted: QuotedLine
     job: Job
     host: ArmOfCell | None
     guests: tuple[ArmOfCell, ...]
@@ -30,8 +30,8 @@ class Translated:
 
     def mean(self, arm: ArmOfCell | None) -> Estimate | None:
         """The mean over the blocks, in the line's unit."""
-        mean = arm.mean(self.line.metric) if arm is not None else None
-        return mean.divided_by(self.line.scale) if mean is not None else None
+        mean = arm.mean(self.quoted.metric) if arm is not None else None
+        return mean.divided_by(self.quoted.scale) if mean is not None else None
 
 
 def translate(section: Section) -> tuple[Translated, ...]:
@@ -68,13 +68,13 @@ def yield_lines(section: Section) -> Iterator[Block]:
     table = make_table(
         lines,
         f"{section.name} in the words of other tools",
-        (Column("tool", "head"), lambda line: line.line.tool),
-        (Column("its line", "name"), lambda line: line.line.call(line.job)),
+        (Column("tool", "head"), lambda line: line.quoted.tool),
+        (Column("its line", "name"), lambda line: line.quoted.call(line.job)),
         (Column("job", "name"), lambda line: line.job.id),
         (Column("host"), lambda line: _quote(line, line.host)),
         *guests,
-        (Column("unit", "text"), lambda line: line.line.unit),
-        (Column("what differs", "why"), lambda line: f"{line.line.tool} {line.line.differs}"),
+        (Column("unit", "text"), lambda line: line.quoted.unit),
+        (Column("what differs", "why"), lambda line: f"{line.quoted.tool} {line.quoted.differs}"),
     )
     explained = Aside(
         "For a comparison with figures that others published. A figure of another tool may differ for the reason in "
@@ -92,16 +92,16 @@ def to_json(section: Section) -> dict[str, Any]:
     """The same for programs: each line with the means by arm, in its unit."""
     lines = [
         {
-            "tool": line.line.tool,
-            "line": line.line.call(line.job),
+            "tool": line.quoted.tool,
+            "line": line.quoted.call(line.job),
             "job": line.job.id,
-            "unit": line.line.unit,
+            "unit": line.quoted.unit,
             "means": {
                 arm.label: mean.point
                 for arm in (line.host, *line.guests)
                 if arm is not None and (mean := line.mean(arm)) is not None
             },
-            "differs": line.line.differs,
+            "differs": line.quoted.differs,
         }
         for line in translate(section)
     ]

@@ -98,7 +98,7 @@ def section() -> Section:
 
 
 def test_a_figure_is_in_the_units_of_its_tool(section: Section) -> None:
-    lines = {(line.line.tool, line.line.call(line.job)): line for line in translate(section)}
+    lines = {(line.quoted.tool, line.quoted.call(line.job)): line for line in translate(section)}
     read = lines["CrystalDiskMark", "SEQ1M Q1T1 Read"]
     host, guest = read.mean(read.host), read.mean(read.find_guest("lvm"))
     assert host is not None
@@ -106,7 +106,7 @@ def test_a_figure_is_in_the_units_of_its_tool(section: Section) -> None:
     assert host.point == pytest.approx(1048.6, rel=0.05)
     assert guest.point == pytest.approx(524.3, rel=0.05)
     buffered = lines["pveperf", "BUFFERED READS"]
-    assert buffered.line.unit == "MB/sec"
+    assert buffered.quoted.unit == "MB/sec"
     mean = buffered.mean(buffered.host)
     assert mean is not None
     assert mean.point == pytest.approx(host.point * 1e6 / (1 << 20))
