@@ -2,7 +2,7 @@
 
     python -m tests.bench.fsyncs --program SYNCLOAD [--pairs 20] [DIRECTORY]
 
-Without DIRECTORY, they run on ext4 in memory, as root: where fsync costs least, Perl's own time weighs most.
+Without DIRECTORY, they run on ext4 in memory, as root: fsync costs least there, so the time of Perl itself shows most.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 
 from harness.analysis import estimate_paired_change
+from tests.unit.loop_disks import loop, mounted, run, sparse
 
 LOOP = Path(__file__).parents[1] / "features" / "commands" / "count_fsyncs.pl"
 _BYTES = 256 << 20
@@ -29,16 +30,10 @@ _BYTES = 256 << 20
 def filesystem_in_memory() -> Iterator[Path]:
     """An ext4 file system on a file in /dev/shm."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
-        volume, point = Path(directory, "volume"), Path(directory, "point")
-        volume.touch()
-        os.truncate(volume, _BYTES)
-        point.mkdir()
-        subprocess.run(["mkfs.ext4", "-q", "-F", volume], check=True)
-        subprocess.run(["mount", "-o", "loop", volume, point], check=True)
-        try:
+        volume, point = sparse(Path(directory, "volume"), _BYTES), Path(directory, "point")
+        run("mkfs.ext4", "-q", "-F", str(volume))
+        with loop(volume) as device, mounted(device, point):
             yield point
-        finally:
-            subprocess.run(["umount", point], check=True)
 
 
 def count_fsyncs(argv: list[str | Path], directory: Path) -> tuple[float, float]:
@@ -59,7 +54,7 @@ def compare(program: Path, directory: Path, pairs: int) -> str:
     for _ in range(pairs):
         for side in random.sample((0, 1), 2):
             counted[side].append(count_fsyncs(programs[side], directory))
-    (perl, perl_cpu), (ours, our_cpu) = (zip(*of, strict=True) for of in counted)
+    (perl, perl_cpu), (ours, our_cpu) = (zip(*runs, strict=True) for runs in counted)
     change = estimate_paired_change(perl, ours, confidence=0.95)
     return (
         f"perl {median(perl):.0f}, syncload {median(ours):.0f} fsyncs/s: ratio {change.ratio:.3f} "
@@ -74,10 +69,8 @@ def main() -> None:
     parser.add_argument("--program", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=20)
     arguments = parser.parse_args()
-    if arguments.directory is not None:
-        sys.stdout.write(compare(arguments.program, arguments.directory, arguments.pairs) + "\n")
-        return
-    with filesystem_in_memory() as directory:
+    given = arguments.directory
+    with nullcontext(given) if given is not None else filesystem_in_memory() as directory:
         sys.stdout.write(compare(arguments.program, directory, arguments.pairs) + "\n")
 
 

@@ -29,6 +29,7 @@ from harness.lab.transport.local import LocalRunner
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import plan_for
 from harness.signals import wait_until
+from tests.unit.loop_disks import require, sparse
 
 _SCRIPT = read_script("harness.features.commands", "run_command.sh")
 _START = ("sh", "-c", _SCRIPT, "sh")
@@ -97,11 +98,8 @@ def test_the_loss_is_by_pairs_of_runs() -> None:
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
     """A file with a new file system."""
-    if os.geteuid() != 0 or any(shutil.which(tool) is None for tool in ("unshare", "mkfs.ext4", "losetup")):
-        pytest.skip("needs root, util-linux and e2fsprogs")
-    path = tmp_path / "volume"
-    path.touch()
-    os.truncate(path, 32 << 20)
+    require("unshare", "mkfs.ext4")
+    path = sparse(tmp_path / "volume", 32 << 20)
     subprocess.run(["mkfs.ext4", "-q", "-F", path], check=True)
     return path
 
