@@ -19,9 +19,9 @@ def command_blocks(section: Section) -> Iterator[Block]:
         return
     yield Heading("Commands of yours")
     yield Aside(
-        "Each run has the file system mounted for it alone, so the first access to a file is not cached. Host and "
-        "guest use the same volume by turns, in random order; how much worse the guest is follows from pairs of "
-        "runs, with a 95 % interval. After each run, a loop without a disk shows how much slower the CPU alone is."
+        "Each run mounts the file system for itself, so the first access to a file is not cached. Host and guest use "
+        "the same volume by turns, in random order. The loss is estimated from pairs of runs, with a 95 % interval. "
+        "After each run, a loop without a disk shows how much slower the CPU alone is."
     )
     yield make_table(
         records,
