@@ -85,7 +85,7 @@ class PreparedGroup:
 class RoundSegment:
     """A part of round `number`, which is measured without a break. `index` is its number in the round, from 1.
 
-    `boot` is the number of the guest's boot. If it belongs to several rounds, each has so many `blocks` of a job.
+    `boot` is the number of the guest's boot. If it belongs to several rounds, `blocks` is how many each job has in one.
     """
 
     number: int
@@ -220,7 +220,7 @@ class Round:
 class SpecialStep:
     """What a policy measures instead of a round: `run`, in the prepared group. `failure` describes a failed lab.
 
-    It writes at most so many bytes as `writes` has by the disk's name; `title` is it in words, for a limit of them.
+    `writes` has the most bytes that it writes, by the disk's name. `title` names it in the message of a limit.
     """
 
     plan: Plan
@@ -283,7 +283,7 @@ class StepLimit:
         """Before a round with these timetables begins."""
 
     def require_step(self, step: SpecialStep) -> None:
-        """Before a step that is no round, and writes."""
+        """Before a step begins that writes and is not a round."""
 
     def require_table(self, plan: Plan, group: Group, table: Timetable) -> Timetable:  # noqa: ARG002 - a default
         """Before each timetable. Returns the timetable to measure."""

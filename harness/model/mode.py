@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from harness.analysis import METRICS, Limit
 from harness.analysis.verdict import Both
@@ -68,10 +68,8 @@ IN_CONTAINER = "container"
 
 
 @dataclass(frozen=True, slots=True)
-class HostSetting:
+class HostSetting(FileValue):
     """A file of the kernel's settings on the host, and its value."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
 
     path: str
     value: str

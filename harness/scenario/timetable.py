@@ -36,8 +36,8 @@ MOST_SECONDS = 180.0
 FIRST_SLICES = 52
 """So many slices show how exactly the machines start, so the first timetable has as many, in whole blocks."""
 FIRST_PAUSES = 5.0
-"""Seconds of pauses after which it ends earlier: they are only guessed. A start takes 2.2 s, and the guess is about
-twice what is needed: so it is left out if the pauses of the other slices are not longer than this together."""
+"""The first timetable ends after so many seconds of pauses, because they are only guessed. It is left out if those of
+all other slices are not longer: the guess is about twice what is needed, so it would not save the 2.2 s of a start."""
 RECOVERY_SECONDS = 40.0
 """The planned length of a timetable during a recovery. A longer one would need a slower recovery, to outlast it."""
 RECOVERY_PAUSE = 1.0

@@ -151,10 +151,10 @@ def short_first(blocks: int, seconds: float) -> list[Timetable]:
 
 def test_a_short_first_timetable_has_the_first_blocks_of_each_job_and_the_order_stays_the_same() -> None:
     arms = {READ: turns(LVM, CACHED), WRITE: turns(LVM, CACHED)}
-    first, *rest = found = short_first(20, 0.12)
+    first, *rest = short_first(20, 0.12)
     assert {(slice_.block, slice_.job) for slice_ in first.slices} == {(n, job) for n in range(1, 6) for job in arms}
     assert all(slice_.block > 5 or slice_.arm.mode == CACHED for table in rest for slice_ in table.slices)
-    assert drawn(found) == drawn(tables(arms, blocks=20))
+    assert drawn([first, *rest]) == drawn(tables(arms, blocks=20))
 
 
 def test_a_first_timetable_has_enough_slices_to_learn_from_but_few_if_its_pauses_are_long() -> None:

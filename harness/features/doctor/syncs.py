@@ -25,7 +25,7 @@ IN_MEMORY_S = 8e-6
 TURNING_S = 2e-3
 """A platter with 15 000 turns per minute needs this for half a turn."""
 LEAST = 20
-"""Of fewer syncs, there is no percentile."""
+"""Fewer syncs do not give a percentile."""
 DEADLINE_SECONDS = 60.0
 _OF_HYPERVISORS = ("QEMU", "VIRTUAL", "VMWARE", "VBOX", "AMAZON ELASTIC", "GOOGLE", "NVME_CARD", "MSFT")
 """How the models of disks of virtual machines begin: of QEMU, Hyper-V, VMware, VirtualBox and of clouds."""
