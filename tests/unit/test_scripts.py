@@ -56,4 +56,4 @@ def test_comments_are_not_sent_and_words_are_replaced() -> None:
 
 
 def test_the_first_line_of_a_file_that_a_script_writes_is_no_comment() -> None:
-    assert "\n#!/bin/sh\n" in read_script("harness.guest", "install_fio.sh")
+    assert "\n#!/bin/sh\n" in read_script("harness.features.own_image", "install_fio.sh")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
+from harness.features.own_image.cloud_init import HostKey, build_user_data, install_fio, wait_until_set_up
 from harness.files import read_script
 from harness.guest.booting import Started
-from harness.guest.cloud_init import HostKey, build_user_data, install_fio, wait_until_set_up
 from harness.guest.libvirt.domain import DriveNames, RootBus, UsedIds
 from harness.image.keys import create_key, read_public_key
 from harness.lab.created import CreationLog, HostThing, fenced

@@ -17,8 +17,8 @@ READY_SECONDS = 300.0
 _COPY_SECONDS = 300.0
 _RESULT = "/run/cloud-init/result.json"
 
-_WAIT = read_script("harness.guest", "wait_for_cloud_init.sh", RESULT=_RESULT)
-_INSTALL = read_script("harness.guest", "install_fio.sh")
+_WAIT = read_script("harness.features.own_image", "wait_for_cloud_init.sh", RESULT=_RESULT)
+_INSTALL = read_script("harness.features.own_image", "install_fio.sh")
 
 
 @dataclass(frozen=True, slots=True)
