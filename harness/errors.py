@@ -19,6 +19,11 @@ class HarnessError(Exception):
         self.message = message
         self.hint = hint
 
+    @property
+    def with_hint(self) -> str:
+        """Message and hint in one line, for a record of what was not measured."""
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
     def __str__(self) -> str:
         """The message and the hint, without control characters: messages quote hosts, guests and files."""
         return clean(f"{self.message}\n  -> {self.hint}" if self.hint else self.message)

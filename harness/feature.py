@@ -318,6 +318,8 @@ class FeatureRecords:
     """Makes the records from the cells of a run, whenever results.json is written. None: series record them."""
     in_journal: bool = True
     """Whether the journal has what they are made from, for all follow-ups of the plan. Others are written at once."""
+    ends_follow_up: Callable[[Any], bool] = lambda _record: False
+    """Whether nothing more is measured for the follow-up with the `id` of a record."""
 
 
 class ReportPlace(StrEnum):
@@ -418,8 +420,6 @@ class Feature:
     """What is measured after the rounds of a group, with its cost."""
     follow: Callable[[SeriesContext, PreparedGroup], Iterable[FollowingSeries]] = lambda _context, _prepared: ()
     """The series that measure these follow-ups of a group. Records go to the recorder."""
-    is_finished: Callable[[Plan, Run], bool] = lambda _plan, _run: True
-    """Whether a stored run has all of the follow-ups of the plan."""
     remove_from_node: Callable[[Client, Runner, Entry], Removal | None] = lambda _client, _runner, _entry: None
     """Removes what it has created by the API of a node of Proxmox VE, after a killed run; None for other entries."""
     list_host_things: Callable[[], tuple[type[HostThing], ...]] = tuple

@@ -270,4 +270,4 @@ class Campaign:
 def _explain_skip(cell: Cell, refused: Unsupported) -> str:
     if isinstance(refused, NothingToCompare):
         return refused.reason(cell.mode)
-    return f"{refused.message}; {refused.hint}" if refused.hint else refused.message
+    return refused.with_hint

@@ -16,7 +16,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from harness.errors import ConfigError, ResultsError
 from harness.events import Events, Note
-from harness.feature import RunLimit, disk_programs, feature_tables, features, run_limit
+from harness.feature import RunLimit, disk_programs, feature_records, feature_tables, features, run_limit
 from harness.image import Image, ImageSet
 from harness.lab.facts import Described, HealthFound
 from harness.lab.hosts import Host
@@ -105,8 +105,11 @@ class Earlier:
             return False
         ended = {group.id for group in self.run.groups if group.stopped is not None}
         skipped = {cell.id: cell.skipped is not None for cell in self.run.cells}
-        further = [plan for plan in spec.plans if plan.follow_ups]
-        if not all(feature.is_finished(plan, self.run) for feature in features() for plan in further):
+        for kind in feature_records():
+            records: tuple[Any, ...] = self.run.of(kind.record)
+            ended |= {record.id for record in records if kind.ends_follow_up(record)}
+        further = [follow_up for plan in spec.plans for follow_up in plan.follow_ups]
+        if not all(more.id in ended or all(skipped.get(cell.id) for cell in more.cells) for more in further):
             return False
         return all(
             cell.id in skipped and (group.id in ended or skipped[cell.id])

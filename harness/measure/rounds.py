@@ -6,18 +6,28 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
 
 from harness.analysis import Reason, Verdict
 from harness.errors import Unsupported
 from harness.events import Note
 from harness.measure.interim_analysis import GroupProgress, InterimAnalysis, warn_out_of_reach
-from harness.measure.phases import Pauses, Phases
+from harness.measure.phases import MEASURE, Pauses, Phases
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
-from harness.measure.series import LimitReached, Measurer, Policy, PreparedGroup, Round, StepLimit
+from harness.measure.series import (
+    LimitReached,
+    Measurer,
+    OpenSession,
+    Policy,
+    PreparedGroup,
+    Round,
+    SpecialStep,
+    Step,
+    StepLimit,
+)
 from harness.measure.spec import CampaignSpec
 from harness.model.job import Job
 from harness.model.mode import Arm
@@ -261,6 +271,61 @@ class FollowingSeries(Policy, Protocol):
 
     phase: str
     title: str
+
+
+@dataclass(kw_only=True)
+class OneStepSeries(FollowingSeries):
+    """A series whose only step is to `measure` something in the session of the group. Its record has this `id`.
+
+    `skip` makes the record of what was not measured, `tell_problem` says of a record what the user must know at once.
+    `writes` is as in `SpecialStep`.
+    """
+
+    context: SeriesContext
+    id: str
+    title: str
+    measure: Callable[[OpenSession], Any]
+    skip: Callable[[str], Any]
+    tell_problem: Callable[[Any], str | None] = lambda record: record.problem
+    phase: str = MEASURE
+    writes: Mapping[str, float] = field(default_factory=dict)
+    ended: bool = False
+
+    def next_step(self, prepared: PreparedGroup) -> Step | None:  # noqa: ARG002 - a Policy
+        if self.ended:
+            return None
+        failure = f"the lab failed while {self.id} was measured"
+        plan, group = self.context.plan, self.context.group
+        return SpecialStep(plan, group, failure, self._run, title=self.id, writes=self.writes)
+
+    def handle_refusal(self, refusal: Unsupported) -> None:
+        self._record(self.skip(refusal.with_hint))
+
+    def _run(self) -> None:
+        self._record(self.context.measurer.use_session(self.measure))
+
+    def _record(self, record: Any) -> None:
+        if problem := self.tell_problem(record):
+            self.context.phases.events(Note(f"{self.id}: {problem}"))
+        self.context.recorder.add_record(record)
+        self.ended = True
+
+
+def follow_once(
+    recorder: Recorder, record: type, series: Iterable[tuple[OneStepSeries, str | None]]
+) -> Iterator[FollowingSeries]:
+    """Those of the series without a record of this class yet.
+
+    A series that cannot be measured comes with the reason, which is recorded instead.
+    """
+    for one_step, why in series:
+        if recorder.has_record(record, one_step.id):
+            continue
+        if why is None:
+            yield one_step
+        else:
+            recorder.add_record(one_step.skip(why))
+        recorder.write_if_due()
 
 
 def plan_round(

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from platformdirs import user_state_path
 
-from harness.errors import GuestError, HarnessError, HostError, SafetyError, Unsupported
+from harness.errors import GuestError, HostError, SafetyError, Unsupported
 from harness.events import Events, Note
 from harness.features.borrow.agent import AgentRunner, UsableAgent
 from harness.guest.booting import GuestRunner, detect_system, logging_in
@@ -189,7 +189,7 @@ class BorrowingHypervisor(Generic[State]):
             with closing(self._log_in()) as runner:
                 return VmBefore(state, detect_system(runner).look_inside())
         except (GuestError, HostError, Unsupported) as error:
-            return explain(error)
+            return error.with_hint
 
     def _log_in(self) -> GuestRunner:
         return log_in(self._host, self._borrowed, self._vm)
@@ -225,11 +225,6 @@ def refuse_others(vm: str, mode: Mode) -> str | None:
     if not mode.runs_with_others:
         return None
     return f"{vm} runs alone: measure several guests, or a neighbour, without borrow in the lab file"
-
-
-def explain(error: HarnessError) -> str:
-    """An error as the reason why a mode is skipped, with the remedy."""
-    return f"{error.message}; {error.hint}" if error.hint else error.message
 
 
 def require_distinct(host: str, vm: str, system: System, serials: Sequence[str], clashes: Sequence[str]) -> None:

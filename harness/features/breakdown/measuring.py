@@ -48,8 +48,8 @@ from harness.lab.transport.base import HeldCommand, HoldingRunner, Runner
 from harness.measure.phases import Pauses
 from harness.measure.platform import Clock
 from harness.measure.ran_slices import RanSlice
-from harness.measure.rounds import FollowingSeries, SeriesContext
-from harness.measure.series import LimitReached, OpenSession, PreparedGroup, SpecialStep, Step
+from harness.measure.rounds import FollowingSeries, OneStepSeries, SeriesContext, follow_once
+from harness.measure.series import OpenSession, PreparedGroup
 from harness.measure.session import Session
 from harness.measure.slices import run_timetable
 from harness.model.attach import Attach, InContainer, Vfio
@@ -241,19 +241,18 @@ _BEFORE_FIRST = 0.5
 
 def follow(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
     """The breakdowns of a group that was measured, if the run has none of them yet."""
-    group, recorder, host = context.group, context.recorder, context.spec.host.name
+    group, limited = context.group, bool(context.spec.limits)
     cells = _choose_cells(group)
     if not cells:
         context.phases.events(Note(f"{group.id}: no breakdown: no workload of a guest runs with one I/O in flight"))
-    for cell in cells:
-        if recorder.has_record(BreakdownRecord, cell.id):
-            continue
-        why = prepared.skipped.get(cell.mode.name) or _find_obstacle(cell, limited=bool(context.spec.limits))
-        if why is None:
-            yield Breakdown(context, _make_request(cell, rotational=prepared.rotational))
-        else:
-            recorder.add_record(skip_breakdown(cell, host, why))
-        recorder.write_if_due()
+    series = (
+        (
+            _make_series(context, _make_request(cell, rotational=prepared.rotational)),
+            prepared.skipped.get(cell.mode.name) or _find_obstacle(cell, limited=limited),
+        )
+        for cell in cells
+    )
+    return follow_once(context.recorder, BreakdownRecord, series)
 
 
 def estimate_seconds(plan: Plan) -> float:
@@ -262,43 +261,28 @@ def estimate_seconds(plan: Plan) -> float:
     return sum(_make_request(cell, rotational=False).seconds for cell in cells)
 
 
-class Breakdown(FollowingSeries):
+def _make_series(context: SeriesContext, request: TracingRequest) -> OneStepSeries:
     """The series of one breakdown: its only step has one I/O in flight, whatever the depths of the group's cells."""
+    host = context.spec.host.name
+    return OneStepSeries(
+        context=context,
+        id=request.id,
+        title=f"trace {request.id}, {format_duration(round(request.seconds))} of I/O",
+        measure=partial(_trace, request, host),
+        skip=lambda why: skip_breakdown(request.cell, host, why),
+        tell_problem=lambda record: f"no breakdown: {record.skipped}" if record.skipped else None,
+        phase="breakdown",
+    )
 
-    def __init__(self, context: SeriesContext, request: TracingRequest) -> None:
-        self.phase = "breakdown"
-        self.title = f"trace {request.id}, {format_duration(round(request.seconds))} of I/O"
-        self._context = context
-        self._host = context.spec.host.name
-        self._request = request
-        self._ended = False
 
-    def next_step(self, prepared: PreparedGroup) -> Step | None:  # noqa: ARG002 - a Policy
-        if self._ended:
-            return None
-        failure = f"the lab failed while {self._request.id} was traced"
-        return SpecialStep(self._context.plan, self._context.group, failure, self._trace)
-
-    def handle_refusal(self, refusal: Unsupported) -> None:
-        if isinstance(refusal, LimitReached):
-            raise refusal
-        why = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
-        self._context.phases.events(Note(f"{self._request.id}: no breakdown: {why}"))
-        self._record(skip_breakdown(self._request.cell, self._host, why))
-
-    def _trace(self) -> None:
-        blocks = self._context.measurer.use_session(partial(measure_blocks, self._request))
-        if not blocks:
-            raise Unsupported(
-                "no block has a request of the disk in each trace (block_rq_issue, block_rq_complete), and no void "
-                "slice",
-                hint="disks whose driver takes bios, such as a zvol, have no requests; use another layout",
-            )
-        self._record(break_down(self._request.cell, self._host, blocks))
-
-    def _record(self, record: BreakdownRecord) -> None:
-        self._context.recorder.add_record(record)
-        self._ended = True
+def _trace(request: TracingRequest, host: str, opened: OpenSession) -> BreakdownRecord:
+    blocks = measure_blocks(request, opened)
+    if not blocks:
+        raise Unsupported(
+            "no block has a request of the disk in each trace (block_rq_issue, block_rq_complete), and no void slice",
+            hint="disks whose driver takes bios, such as a zvol, have no requests; use another layout",
+        )
+    return break_down(request.cell, host, blocks)
 
 
 def _choose_cells(group: Group) -> list[Cell]:

@@ -9,7 +9,6 @@ from harness.feature import Feature, FeatureRecords, FeatureTables
 from harness.features.commands.request import (
     CommandRecord,
     OwnCommand,
-    are_finished,
     find_problems,
     note_ignored_flushes,
     plan_commands,
@@ -37,7 +36,6 @@ FEATURE = Feature(
     ),
     follow_ups=plan_commands,
     follow=_follow,
-    is_finished=are_finished,
     find_notes=note_ignored_flushes,
     records=(
         FeatureRecords(
@@ -46,6 +44,7 @@ FEATURE = Feature(
             place=15,
             description="One entry per command of the scenario (`[workload.NAME]`) and mode; else empty.",
             in_journal=False,
+            ends_follow_up=lambda _record: True,
         ),
     ),
 )

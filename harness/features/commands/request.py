@@ -19,9 +19,8 @@ from harness.model.attach import CACHES, Attach
 from harness.model.mode import Arm, Cell, Place
 from harness.model.values import Count, FileValue, Flag, RecordValue, Size, SomeSeconds
 from harness.results.journal import Measurement
-from harness.results.records import Run
 from harness.scenario.load import ModeName
-from harness.scenario.plan import FollowUp, Plan
+from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 from harness.units import format_size
@@ -321,14 +320,6 @@ class CommandRecord(RecordValue):
     def mean(self, values: Sequence[float]) -> Estimate | None:
         """Geometric mean with its interval, in the unit."""
         return mean_interval(values, confidence=CONFIDENCE) if values else None
-
-
-def are_finished(plan: Plan, run: Run) -> bool:
-    """Whether a stored run has all of the plan's commands, or skipped their cells."""
-    skipped = {cell.id for cell in run.cells if cell.skipped is not None}
-    done = {record.id for record in run.of(CommandRecord)}
-    planned = [follow_up for follow_up in plan.follow_ups if isinstance(follow_up, PlannedCommand)]
-    return all(command.id in done or command.cell.id in skipped for command in planned)
 
 
 def note_ignored_flushes(_slices: Sequence[Measurement], cell: Cell) -> Iterator[str]:

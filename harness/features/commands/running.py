@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from harness.errors import HarnessError, Unsupported
-from harness.events import Note
 from harness.features.commands.request import (
     MOST_OUTPUT,
     CommandFailed,
@@ -24,9 +23,8 @@ from harness.features.commands.request import (
 from harness.files import read_script
 from harness.lab.pin import MARK, MOUNT_DIRECTORY
 from harness.layout.source import BlockSource
-from harness.measure.phases import MEASURE
-from harness.measure.rounds import FollowingSeries, SeriesContext
-from harness.measure.series import OpenSession, PreparedGroup, SpecialStep, Step
+from harness.measure.rounds import FollowingSeries, OneStepSeries, SeriesContext, follow_once
+from harness.measure.series import OpenSession, PreparedGroup
 from harness.model.mode import Arm
 from harness.units import format_duration
 
@@ -44,48 +42,26 @@ _BESIDE = 30.0
 
 def follow(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
     """The commands of a group that was measured, if the run has none of them yet."""
-    recorder = context.recorder
-    for planned in context.plan.follow_ups_of(PlannedCommand, context.group):
-        if recorder.has_record(CommandRecord, planned.id):
-            continue
-        why = prepared.why_skipped(planned.cell) or find_obstacle(planned, limited=bool(context.spec.limits))
-        if why is None:
-            yield CommandRuns(context, planned)
-        else:
-            recorder.add_record(make_record(planned, context.spec.host.name, problem=why))
-        recorder.write_if_due()
+    planned = context.plan.follow_ups_of(PlannedCommand, context.group)
+    limited = bool(context.spec.limits)
+    series = (
+        (_make_series(context, command), prepared.why_skipped(command.cell) or find_obstacle(command, limited=limited))
+        for command in planned
+    )
+    return follow_once(context.recorder, CommandRecord, series)
 
 
-class CommandRuns(FollowingSeries):
+def _make_series(context: SeriesContext, planned: PlannedCommand) -> OneStepSeries:
     """The series of one command on one mode: its only step has all of its runs."""
-
-    def __init__(self, context: SeriesContext, planned: PlannedCommand) -> None:
-        self.phase = MEASURE
-        self.title = f"run {planned.name} on {planned.cell.mode.name}, at most {format_duration(planned.most_seconds)}"
-        self._context = context
-        self._planned = planned
-        self._ended = False
-
-    def next_step(self, prepared: PreparedGroup) -> Step | None:  # noqa: ARG002 - a Policy
-        if self._ended:
-            return None
-        plan, planned = self._context.plan, self._planned
-        writes = {disk: planned.bytes_written(plan.write_rate, place) for place, disk in enumerate(plan.disks)}
-        failure = f"the lab failed while {planned.id} ran"
-        return SpecialStep(plan, self._context.group, failure, self._run, title=planned.id, writes=writes)
-
-    def handle_refusal(self, refusal: Unsupported) -> None:
-        self._record(make_record(self._planned, self._context.spec.host.name, problem=refusal.message))
-
-    def _run(self) -> None:
-        work = partial(run_in_turns, self._planned, self._context.spec.host.name)
-        self._record(self._context.measurer.use_session(work))
-
-    def _record(self, record: CommandRecord) -> None:
-        if record.problem is not None:
-            self._context.phases.events(Note(f"{record.id}: {record.problem}"))
-        self._context.recorder.add_record(record)
-        self._ended = True
+    plan, host = context.plan, context.spec.host.name
+    return OneStepSeries(
+        context=context,
+        id=planned.id,
+        title=f"run {planned.name} on {planned.cell.mode.name}, at most {format_duration(planned.most_seconds)}",
+        measure=partial(run_in_turns, planned, host),
+        skip=lambda why: make_record(planned, host, problem=why),
+        writes={disk: planned.bytes_written(plan.write_rate, place) for place, disk in enumerate(plan.disks)},
+    )
 
 
 def make_record(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from harness.feature import Feature, FeatureRecords, FeatureTables
-from harness.features.search.request import Search, SearchRecord, are_finished, find_problems, plan_searches
+from harness.features.search.request import Search, SearchRecord, find_problems, plan_searches
 
 if TYPE_CHECKING:
     from harness.measure.rounds import FollowingSeries, SeriesContext
@@ -31,13 +31,13 @@ FEATURE = Feature(
     ),
     follow_ups=plan_searches,
     follow=_follow,
-    is_finished=are_finished,
     records=(
         FeatureRecords(
             key="searches",
             record=SearchRecord,
             place=8,
             description="One entry per search for the highest load and group of cells.",
+            ends_follow_up=lambda record: record.stopped is not None,
         ),
     ),
 )

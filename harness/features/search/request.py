@@ -24,10 +24,9 @@ from harness.model.workloads import OneWorkload
 from harness.results.cells import CPU_TIME, CellRecord
 from harness.results.contrasts import CONFIDENCE
 from harness.results.journal import Measurement
-from harness.results.records import Run
 from harness.results.validity import check_bytes
 from harness.scenario.load import ModeName
-from harness.scenario.plan import FollowUp, Plan
+from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 
@@ -276,14 +275,6 @@ class SearchRecord(RecordValue):
     """Why no further round was measured; null if the run ended before."""
     arms: tuple[SearchArm, ...]
     """One entry per arm, the host first."""
-
-
-def are_finished(plan: Plan, run: Run) -> bool:
-    """Whether a stored run has all of the plan's searches, or skipped their cells."""
-    skipped = {cell.id: cell.skipped is not None for cell in run.cells}
-    ended = {record.id for record in run.of(SearchRecord) if record.stopped is not None}
-    searches = (follow_up for follow_up in plan.follow_ups if isinstance(follow_up, PlannedSearch))
-    return all(search.id in ended or all(skipped.get(cell.id) for cell in search.cells) for search in searches)
 
 
 def loads_of(planned: PlannedSearch, measurements: Iterable[Measurement], arm: Arm) -> tuple[Load, ...]:

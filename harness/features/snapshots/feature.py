@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from harness.feature import Feature, FeatureRecords, FeatureTables
-from harness.features.snapshots.request import SnapshotRecord, Snapshots, are_finished, find_problems, plan_snapshots
+from harness.features.snapshots.request import SnapshotRecord, Snapshots, find_problems, plan_snapshots
 
 if TYPE_CHECKING:
     from harness.guest.proxmox.client import Client
@@ -45,7 +45,6 @@ FEATURE = Feature(
     ),
     follow_ups=plan_snapshots,
     follow=_follow,
-    is_finished=are_finished,
     list_host_things=_list_host_things,
     remove_from_node=_remove_from_node,
     records=(
@@ -55,6 +54,7 @@ FEATURE = Feature(
             place=17,
             description="One entry per request for snapshots (`[snapshot.NAME]`), mode and workload; else empty.",
             in_journal=False,
+            ends_follow_up=lambda _record: True,
         ),
     ),
 )

@@ -15,7 +15,6 @@ from threading import Event
 from typing import ClassVar, Literal, Protocol
 
 from harness.errors import HostError, Unsupported
-from harness.events import Note
 from harness.features.snapshots.request import PlannedSnapshots, SnapshotRecord
 from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing, fenced
@@ -23,10 +22,10 @@ from harness.lab.pin import TAG
 from harness.lab.space import Allocation, read_space, shortages
 from harness.layout.layers import TRACELESS
 from harness.layout.source import BlockSource
-from harness.measure.phases import MEASURE, Pauses
+from harness.measure.phases import Pauses
 from harness.measure.ran_slices import RanSlice
-from harness.measure.rounds import FollowingSeries, SeriesContext
-from harness.measure.series import LimitReached, OpenSession, PreparedGroup, SpecialStep, Step
+from harness.measure.rounds import FollowingSeries, OneStepSeries, SeriesContext, follow_once
+from harness.measure.series import OpenSession, PreparedGroup
 from harness.measure.session import Session
 from harness.measure.slices import run_timetable
 from harness.model.layout import LvmThin, Zvol
@@ -41,6 +40,7 @@ _REMOVED_AT = 0.6
 """The earliest time of its removal."""
 _DEADLINE = 120.0
 _NS = 1e-9
+_LIMITED = "what it writes is not in the plan of a run with a limit"
 
 
 class Turn(IntEnum):
@@ -160,55 +160,32 @@ def _require_room(session: Session, place: tuple[str, str], planned: PlannedSnap
 
 def follow(context: SeriesContext, prepared: PreparedGroup) -> Iterator[FollowingSeries]:
     """The snapshots of a group that was measured, if the run has none of them yet."""
-    recorder = context.recorder
-    for planned in context.plan.follow_ups_of(PlannedSnapshots, context.group):
-        if recorder.has_record(SnapshotRecord, planned.id):
-            continue
-        why = prepared.why_skipped(planned.cell)
-        if why is None and planned.writes and context.spec.limits:
-            why = "what it writes is not in the plan of a run with a limit"
-        if why is None:
-            yield SnapshotPairs(context, planned, rotational=prepared.rotational)
-        else:
-            recorder.add_record(make_record(planned, context.spec.host.name, problem=why))
-        recorder.write_if_due()
+    planned = context.plan.follow_ups_of(PlannedSnapshots, context.group)
+    limited = bool(context.spec.limits)
+    series = (
+        (
+            _make_series(context, snapshots, rotational=prepared.rotational),
+            prepared.why_skipped(snapshots.cell) or (_LIMITED if limited and snapshots.writes else None),
+        )
+        for snapshots in planned
+    )
+    return follow_once(context.recorder, SnapshotRecord, series)
 
 
-class SnapshotPairs(FollowingSeries):
+def _make_series(context: SeriesContext, planned: PlannedSnapshots, *, rotational: bool) -> OneStepSeries:
     """The series of one request on one mode: its only step has all pairs."""
-
-    def __init__(self, context: SeriesContext, planned: PlannedSnapshots, *, rotational: bool) -> None:
-        self.phase = MEASURE
-        self.title = (
+    host = context.spec.host.name
+    pause = max(Pauses().after(planned.job, in_guest=True, rotational=rotational), _PAUSE)
+    return OneStepSeries(
+        context=context,
+        id=planned.id,
+        title=(
             f"snapshots of {planned.cell.mode.name} during {planned.job.id}, at most "
             f"{format_duration(round(planned.most_seconds))}"
-        )
-        self._context = context
-        self._planned = planned
-        self._pause = max(Pauses().after(planned.job, in_guest=True, rotational=rotational), _PAUSE)
-        self._ended = False
-
-    def next_step(self, prepared: PreparedGroup) -> Step | None:  # noqa: ARG002 - a Policy
-        if self._ended:
-            return None
-        failure = f"the lab failed while {self._planned.id} was measured"
-        return SpecialStep(self._context.plan, self._context.group, failure, self._run)
-
-    def handle_refusal(self, refusal: Unsupported) -> None:
-        if isinstance(refusal, LimitReached):
-            raise refusal
-        why = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
-        self._record(make_record(self._planned, self._context.spec.host.name, problem=why))
-
-    def _run(self) -> None:
-        work = partial(measure_pairs, self._planned, self._context.spec.host.name, self._pause)
-        self._record(self._context.measurer.use_session(work))
-
-    def _record(self, record: SnapshotRecord) -> None:
-        if record.problem is not None:
-            self._context.phases.events(Note(f"{record.id}: {record.problem}"))
-        self._context.recorder.add_record(record)
-        self._ended = True
+        ),
+        measure=partial(measure_pairs, planned, host, pause),
+        skip=lambda why: make_record(planned, host, problem=why),
+    )
 
 
 @dataclass(frozen=True, slots=True)

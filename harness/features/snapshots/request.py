@@ -17,9 +17,8 @@ from harness.model.job import Job
 from harness.model.layout import LvmThin, Qcow2, Zvol
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.values import Count, FileValue, RecordValue, SomeSeconds
-from harness.results.records import Run
 from harness.scenario.load import ModeName
-from harness.scenario.plan import FollowUp, Plan
+from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 
@@ -188,11 +187,3 @@ class SnapshotRecord(RecordValue):
     def longest(self) -> float | None:
         """The slowest I/O of all slices with a snapshot."""
         return max(self.slowest_beside, default=None)
-
-
-def are_finished(plan: Plan, run: Run) -> bool:
-    """Whether a stored run has all of the plan's snapshots, or skipped their cells."""
-    skipped = {cell.id for cell in run.cells if cell.skipped is not None}
-    done = {record.id for record in run.of(SnapshotRecord)}
-    planned = [follow_up for follow_up in plan.follow_ups if isinstance(follow_up, PlannedSnapshots)]
-    return all(follow_up.id in done or follow_up.cell.id in skipped for follow_up in planned)

@@ -312,7 +312,7 @@ class LibvirtHypervisor(LibvirtRemover):
         try:
             return refuse_on_storage(mode, self._find_storage(disk), self._host.facts)
         except Unsupported as error:
-            return f"{error.message}; {error.hint}" if error.hint else error.message
+            return error.with_hint
 
     def _find_storage(self, storage: DiskByStorage) -> FoundStorage:
         """The storage as the host shows it: as it was found for the first mode, and anew before it is used.

@@ -138,7 +138,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         try:
             disk = add_layouts(self._client, disk) if isinstance(disk, DiskByStorage) else disk
         except Unsupported as error:
-            return f"{error.message}; {error.hint}"
+            return error.with_hint
         why = refuse_mode(self._client.spec, mode, disk)
         if why is None and isinstance(mode.layout, Zvol) and isinstance(disk, DiskById):
             # All other tools that PVE needs come with it.

@@ -296,7 +296,7 @@ class Traces(RecordedMeasurer):
     def use_session(self, work: Callable[[OpenSession], Any]) -> Any:
         assert isinstance(work, partial)
         self.requests = [*getattr(self, "requests", []), work.args[0]]
-        return blocks_of(BLOCK)
+        return break_down(work.args[0].cell, HOST.name, blocks_of(BLOCK))
 
 
 class CannotTrace(RecordedMeasurer):
