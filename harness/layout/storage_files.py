@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from posixpath import dirname
 from typing import ClassVar, Literal, get_args
 
 from harness.files import read_script
@@ -144,14 +145,7 @@ _MKFS: Mapping[Filesystem, tuple[str, ...]] = {
     "btrfs": ("mkfs.btrfs", "-q", "-f", "-K", "-U"),
 }
 # From Linux 6.2 on, btrfs would trim freed blocks in the background, during the slices of any arm.
-_MOUNT_OPTIONS: Mapping[Filesystem, tuple[str, ...]] = {"btrfs": ("nodiscard",)}
-
-
-def format_command(filesystem: Filesystem, identity: str, device: str) -> list[str]:
-    """The command that makes this file system with this UUID on a device."""
-    return [*_MKFS[filesystem], f"uuid={identity}" if filesystem == "xfs" else identity, device]
-
-
+MOUNT_OPTIONS: Mapping[Filesystem, tuple[str, ...]] = {"btrfs": ("nodiscard",)}
 _REMOVE_FILESYSTEM = FIND + read_script("harness.layout", "remove_filesystem.sh")
 
 
@@ -168,6 +162,16 @@ class FilesystemMount(HostThing):
     @property
     def words(self) -> str:
         return f"the file system at {self.point}"
+
+    def make(self, device: Writable, filesystem: Filesystem, options: Sequence[str]) -> None:
+        """Make it on `device`, and mount it. It is in the creation log. Raises SafetyError, HostError."""
+        identity = f"uuid={self.uuid}" if filesystem == "xfs" else self.uuid
+        device.run([*_MKFS[filesystem], identity, device.path], deadline=300)
+        device.runner.run(["mkdir", "-p", dirname(self.point)], deadline=20)
+        # Fails if the directory already exists.
+        device.runner.run(["mkdir", self.point], deadline=20)
+        mount = ["mount", "-t", filesystem, "-o", ",".join(options) or "rw", device.path, self.point]
+        device.run(mount, deadline=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +213,7 @@ class Files:
             partuuid=region.partuuid,
         )
         with self._open_device(log, region, name) as device, log.making_here(mount) as entry:
-            device.run(format_command(self.filesystem, mount.uuid, device.path), deadline=300)
-            log.runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
-            # Fails if the directory already exists.
-            log.runner.run(["mkdir", mount.point], deadline=20)
-            options = ",".join(("noatime", *_MOUNT_OPTIONS.get(self.filesystem, ())))
-            device.run(["mount", "-t", self.filesystem, "-o", options, device.path, mount.point], deadline=60)
+            mount.make(device, self.filesystem, ("noatime", *MOUNT_OPTIONS.get(self.filesystem, ())))
             sources = {}
             for mode, layout in self.modes:
                 grant, directory = _choose_directory(device, entry, layout, mount.point)

@@ -15,7 +15,7 @@ from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import md_devices
 from harness.lab.created import CreationLog
 from harness.lab.facts import read_disks
-from harness.lab.guard import Writable, run_all
+from harness.lab.guard import run_all
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
@@ -94,12 +94,12 @@ def condition(
     block, times = conditioner.block, conditioner.fills
     room = layouts.reserve
     if room is None:
-        _fill([_Span.whole(region) for region in regions.values()], fio, block=block, times=times)
+        fill_spans([*regions.values()], fio, block=block, times=times)
     else:
         for source in regions.values():
             for part in _split_region(source):
                 room.require_for(source.path, source.size, part.size)
-                _fill([part], fio, block=block, times=times)
+                fill_spans([part], fio, block=block, times=times)
     for image in layouts.images:
         if room is not None:
             filled = image.guest.data or image.guest
@@ -110,28 +110,16 @@ def condition(
     return conditioner.run(FilledRegions(runner, regions, jobs, seed, events, fio, write_limits))
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """`size` bytes from `offset` of a device or file."""
-
-    writable: Writable
-    offset: int
-    size: int
-
-    @classmethod
-    def whole(cls, source: BlockSource) -> _Span:
-        return cls(source.writable, source.offset, source.size)
-
-
-def _split_region(source: BlockSource) -> Iterator[_Span]:
+def _split_region(source: BlockSource) -> Iterator[BlockSource]:
     for start in range(0, source.size, FILLED_AT_ONCE):
-        yield _Span(source.writable, source.offset + start, min(FILLED_AT_ONCE, source.size - start))
+        yield replace(source, offset=source.offset + start, size=min(FILLED_AT_ONCE, source.size - start))
 
 
-def _fill(parts: Sequence[_Span], fio: str, *, block: int, times: int) -> None:
-    writable = [part.writable for part in parts]
+def fill_spans(sources: Sequence[BlockSource], fio: str, *, block: int = MIB, times: int = 1) -> None:
+    """Write incompressible data to every block of these sources with the host's fio. Raises MeasurementError."""
+    writable = [source.writable for source in sources]
     runner = writable[0].runner
-    spans = [(part.writable.path, part.offset, part.size) for part in parts]
+    spans = [(source.writable.path, source.offset, source.size) for source in sources]
     deadline = 120 + times * sum(size for _, _, size in spans) / SLOWEST_FILL
     fill = fill_file(spans, block=block, times=times)
     done = run_all(writable, mark_fio(fio), stdin=fill, deadline=deadline, check=False)
@@ -266,14 +254,21 @@ def open_session(
             backup_files=backup_files,
             trims=any(job.trims for job in request.jobs),
         )
-        for read in (feature.read_session(session, usable, request.jobs) for feature in features()):
-            merged = {name: session.effective.get(name, NOTHING).merged(more) for name, more in read.items()}
-            session = replace(session, effective={**session.effective, **merged})
+        session = _read_by_features(session, usable, request.jobs)
         # Conditioning has changed the tables of file systems.
         for mode in usable:
             if mode.filesystem is not None or (mode.attach is not None and mode.layout.writes_later):
                 session.settle(Arm(Place.TWIN, mode))
         yield session
+
+
+def _read_by_features(session: Session, modes: Sequence[Mode], jobs: Sequence[Job]) -> Session:
+    """The session with what features read back of it."""
+    effective = dict(session.effective)
+    for feature in features():
+        for name, read in feature.read_session(session, modes, jobs).items():
+            effective[name] = effective.get(name, NOTHING).merged(read)
+    return replace(session, effective=effective)
 
 
 def _has_backup_file(host: Host, mode: Mode) -> bool:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _LAYOUTS = ("partition", "lvm", "lvm-thin", "raw", "zvol", "rbd")
 """Layouts with volumes of their own on which the host can make a file system."""
-_TWIN = "-twin"
 _LINUX = "libaio"
 """fio's engine where it is a Linux."""
 _OPTION = "[a-z][a-z0-9_]*(=[A-Za-z0-9_.-]+)?"
@@ -38,11 +37,16 @@ class InGuest(TomlTable):
     """The file system in the guest, and the sizes of the read-ahead that are compared."""
 
     filesystem: Filesystem | None = None
-    """The file system that the guest makes on its disk, and on which fio uses a file."""
+    """The file system on the guest's disk. fio uses a file on it."""
     mount_options: MountOptions = ""
     """As `mount -o` takes them, for example `noatime`."""
     read_ahead_kb: Annotated[tuple[ReadAhead, ...], Field(min_length=2, max_length=6), Strict(False)] | None = None
     """Sizes in KiB: a mode for each, `NAME-ra128`, on a volume of its own. All are compared with the first."""
+
+
+def name_twin(mode: Mode) -> str:
+    """The name of the volume of a mode's twin."""
+    return f"{mode.name}-twin"
 
 
 def find_problems(mode: Mode, keys: InGuest) -> Iterator[str]:
@@ -132,7 +136,7 @@ def add_filesystems(scenario: Scenario, asked: Mapping[str, InGuest]) -> tuple[S
 def _find_name_problems(scenario: Scenario) -> Iterator[str]:
     names = {mode.name for mode in scenario.modes}
     for mode in scenario.modes:
-        twin = f"{mode.name}{_TWIN}"
+        twin = name_twin(mode)
         if mode.filesystem is None:
             continue
         if twin in names:
@@ -207,11 +211,15 @@ def read_session(session: Session, modes: Sequence[Mode], jobs: Sequence[Job]) -
 def find_notes(_slices: Sequence[Measurement], cell: Cell) -> Iterator[str]:
     """What fio uses in the guest and on its twin."""
     if (inside := cell.mode.filesystem) is not None:
-        options = f" ({inside.options})" if inside.options else ""
         yield (
-            f"fio in the guest uses a file on {inside.kind}{options}; the twin is a file on the same file system on a "
-            "volume of its own, and the host is the device without it"
+            f"fio in the guest uses a file on {describe_filesystem(inside)}; the twin is a file on the same file "
+            "system on a volume of its own, and the host is the device without it"
         )
+
+
+def describe_filesystem(inside: InnerFilesystem) -> str:
+    """For example "ext4 (noatime)"."""
+    return f"{inside.kind} ({inside.options})" if inside.options else inside.kind
 
 
 def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
@@ -224,7 +232,7 @@ def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
             for options in (cell.effective.host_mount_options, cell.effective.guest_mount_options)
         )
         if cell.mode_detail.filesystem is not None and host and guest and host != guest:
-            only = [f"{', '.join(sorted(one - other)) or 'nothing'}" for one, other in ((host, guest), (guest, host))]
+            only = [", ".join(sorted(one - other)) or "nothing" for one, other in ((host, guest), (guest, host))]
             yield cell.id, f"mounted with other options: only on the host {only[0]}; only in the guest {only[1]}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.analysis import Estimate
 from harness.feature import FeatureReport, ReportPlace, Subject
+from harness.features.filesystem.feature import describe_filesystem
 from harness.model.attach import Attach
 from harness.model.mode import Place
 from harness.report.blocks import (
@@ -156,9 +157,7 @@ def _lose(cell: CellRecord, of: Place, than: Place) -> Estimate | None:
 
 def _name_filesystem(cell: CellRecord) -> str:
     inside = cell.mode_detail.filesystem
-    if inside is None:
-        return NONE
-    return f"{inside.kind} ({inside.options})" if inside.options else inside.kind
+    return NONE if inside is None else describe_filesystem(inside)
 
 
 def _format_mean(cell: CellRecord, arm: ArmName) -> str:

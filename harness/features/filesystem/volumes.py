@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from harness.errors import HostError, MeasurementError, Unsupported
+from harness.errors import HostError, Unsupported
+from harness.features.filesystem.feature import name_twin
 from harness.files import read_script
 from harness.lab.created import CreationLog
-from harness.lab.guard import Writable, created, run_all
+from harness.lab.guard import Writable, created
 from harness.lab.pin import MOUNT_DIRECTORY, TAG
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
@@ -18,13 +19,12 @@ from harness.layout.device import LoopDevice, attach_loop, read_file_identity
 from harness.layout.source import BlockSource
 from harness.layout.storage_files import (
     FIXED_OVERHEAD,
+    MOUNT_OPTIONS,
     SHARE_OVERHEAD,
-    SLOWEST_WRITE,
     FilesystemMount,
     create_raw,
-    format_command,
 )
-from harness.measure.fio import fill_file, mark_fio
+from harness.measure.prepare import fill_spans
 from harness.model.attach import Attach, Attachment
 from harness.model.layout import Filesystem, InnerFilesystem
 from harness.model.mode import Mode
@@ -34,24 +34,15 @@ from harness.untrusted import reading
 MIB = 1024**2
 FILE = "data"
 """The file that fio uses, on each of the file systems."""
-_TWIN = "-twin"
 _LEAST_SPAN = 16 * MIB
-# btrfs would trim freed blocks in the background, during the slices of any arm.
-_BY_DEFAULT: Mapping[Filesystem, str] = {"btrfs": "nodiscard"}
 _FEATURES = read_script("harness.features.filesystem", "read_features.sh")
 _READ_AHEAD = read_script("harness.features.filesystem", "read_read_ahead.sh")
 
 
-def name_twin(mode: Mode) -> str:
-    """The name of the volume of a mode's twin."""
-    return f"{mode.name}{_TWIN}"
-
-
-def choose_options(inside: InnerFilesystem) -> str:
+def choose_options(inside: InnerFilesystem) -> tuple[str, ...]:
     """The options with which host and guest mount it."""
-    asked = inside.options.split(",") if inside.options else []
-    usual = _BY_DEFAULT.get(inside.kind, "")
-    return ",".join(asked if not usual or "discard" in inside.options else [usual, *asked])
+    requested = inside.options.split(",") if inside.options else []
+    return (*(() if "discard" in inside.options else MOUNT_OPTIONS.get(inside.kind, ())), *requested)
 
 
 def compute_overhead(kind: Filesystem, span: int) -> int:
@@ -68,7 +59,7 @@ class Prepared:
 
     @property
     def options(self) -> str:
-        return choose_options(self.inside)
+        return ",".join(choose_options(self.inside))
 
 
 @contextmanager
@@ -85,10 +76,9 @@ def build_with_filesystems(
     `build` makes the layouts of modes with so many bytes each. `span` is the size of the file of each arm. Raises
     Unsupported if the volumes that fit are too small, SafetyError, HostError and MeasurementError.
     """
-    inner = {mode.name: mode for mode in modes if mode.filesystem is not None}
-    kinds = [mode.filesystem.kind for mode in inner.values() if mode.filesystem is not None]
-    twins = [replace(mode, name=name_twin(mode), filesystem=None) for mode in inner.values()]
-    overhead = max(compute_overhead(kind, span) for kind in kinds)
+    inner = {mode: mode.filesystem for mode in modes if mode.filesystem is not None}
+    twins = [replace(mode, name=name_twin(mode), filesystem=None) for mode in inner]
+    overhead = max(compute_overhead(inside.kind, span) for inside in inner.values())
     with build([*modes, *twins], span + overhead) as built, ExitStack() as stack:
         usable = min(built.span - overhead, span)
         if usable < _LEAST_SPAN:
@@ -100,9 +90,8 @@ def build_with_filesystems(
         layouts = _narrow(built, usable, [twin.name for twin in twins])
         prepared: dict[str, Prepared] = {}
         files: dict[str, BlockSource] = {}
-        for name, mode in inner.items():
-            if (inside := mode.filesystem) is None:
-                continue
+        for mode, inside in inner.items():
+            name = mode.name
             guest = _name_mount(log, layouts.by_mode[name], name)
             if guest.partuuid:
                 # A signature on a partition would be found after the run.
@@ -129,8 +118,7 @@ def _narrow(layouts: Layouts, span: int, hidden: Sequence[str]) -> Layouts:
     def narrow(sources: Mapping[str, BlockSource]) -> dict[str, BlockSource]:
         return {name: replace(source, size=span) for name, source in sources.items() if name not in hidden}
 
-    own = replace(layouts, by_mode=narrow(layouts.by_mode), twins=narrow(layouts.twins))
-    return own.narrowed(span)
+    return replace(layouts, by_mode=narrow(layouts.by_mode), twins=narrow(layouts.twins)).narrowed(span)
 
 
 def _prepare_for_guest(
@@ -142,14 +130,7 @@ def _prepare_for_guest(
         file = _create_file(device, point, layouts.span)
         if layouts.reserve is not None:
             layouts.reserve.require_for(source.path, source.size, layouts.span)
-        deadline = 120 + layouts.span / SLOWEST_WRITE
-        fill = fill_file([(file.path, 0, file.size)], block=MIB)
-        done = run_all([file.writable], mark_fio(fio), stdin=fill, deadline=deadline, check=False)
-        if done.status != 0:
-            raise MeasurementError(
-                f"{log.runner.name}: filling {file.path} failed: {(done.stderr or done.stdout).strip()[-400:]}",
-                hint="the file system is full, or the disk fails; see dmesg on that host",
-            )
+        fill_spans([file], fio)
         return _read_filesystem(log.runner, device, point, inside).host_filesystem_features
 
 
@@ -166,12 +147,7 @@ def _make_filesystem(
 ) -> Iterator[tuple[Writable, str]]:
     """A new file system on a volume, mounted on the host until the end of the block: its device and its mount point."""
     with _open_volume(log, source) as device, log.making_here(mount):
-        device.run(format_command(inside.kind, mount.uuid, device.path), deadline=300)
-        log.runner.run(["mkdir", "-p", MOUNT_DIRECTORY], deadline=20)
-        # Fails if the directory already exists.
-        log.runner.run(["mkdir", mount.point], deadline=20)
-        options = choose_options(inside) or "rw"
-        device.run(["mount", "-t", inside.kind, "-o", options, device.path, mount.point], deadline=60)
+        mount.make(device, inside.kind, choose_options(inside))
         yield device, mount.point
 
 

@@ -140,10 +140,10 @@ def test_a_flush_of_a_loop_device_writes_the_times_of_its_file() -> None:
 
 
 def test_the_options_are_those_of_the_user_and_btrfs_trims_only_if_asked() -> None:
-    assert choose_options(InnerFilesystem("ext4", "noatime")) == "noatime"
-    assert choose_options(InnerFilesystem("xfs")) == ""
-    assert choose_options(InnerFilesystem("btrfs", "compress=zstd")) == "nodiscard,compress=zstd"
-    assert choose_options(InnerFilesystem("btrfs", "discard=async")) == "discard=async"
+    assert choose_options(InnerFilesystem("ext4", "noatime")) == ("noatime",)
+    assert choose_options(InnerFilesystem("xfs")) == ()
+    assert choose_options(InnerFilesystem("btrfs", "compress=zstd")) == ("nodiscard", "compress=zstd")
+    assert choose_options(InnerFilesystem("btrfs", "discard=async")) == ("discard=async",)
 
 
 def test_what_is_mounted_is_read_from_mountinfo() -> None:
