@@ -631,7 +631,7 @@ class Attach(FileValue):
         docs="`queue/read_ahead_kb` of the disk in the guest, and of the volume of its twin on the host, for "
         "[buffered reads](filesystem.md#buffered-io); the same on Proxmox VE",
         values="KiB: multiples of 4 up to 16384",
-        by_default="the kernel's: 128",
+        by_default="the kernel's, often 128",
         shown=(ReadBack("guest_read_ahead_kb"),),
         pve=Pve(),
         example=512,
