@@ -415,10 +415,6 @@ class ReadAhead:
         return (self.bare if slices[0].arm in _BARE else self.volume) * (len(slices) + read / self.region)
 
 
-def no_journal(_seconds: float) -> float:
-    return 0.0
-
-
 def check_bytes(
     measurements: Iterable[Measurement],
     in_flight: int,
@@ -427,7 +423,7 @@ def check_bytes(
     cached: bool = False,
     contained: str = "",
     inside: Amplification = NONE,
-    journal: Callable[[float], float] = no_journal,
+    journal: Callable[[float], float] | None = None,
     ahead: ReadAhead | None = None,
     buffered: bool = False,
 ) -> tuple[ValidityCheck, ...]:
@@ -504,7 +500,7 @@ def _count_bytes(
     *,
     in_flight: int,
     of_qemu: Amplification,
-    journal: Callable[[float], float],
+    journal: Callable[[float], float] | None,
     ahead: ReadAhead | None,
 ) -> list[_ByteCount]:
     """The counts of these slices of one arm together. Single slices may be short: a small write counts much."""
@@ -532,7 +528,7 @@ def _count_bytes(
                 fewest, most = fio * needs.fewest_trimmed, fio * needs.most_trimmed
             polled = 0.0
             # QEMU also counts between the slices, and a journal is written at any time.
-            extra = journal(elapsed if by == "qemu" else sum(slice_.wall for slice_ in slices))
+            extra = journal(elapsed if by == "qemu" else sum(slice_.wall for slice_ in slices)) if journal else 0.0
             if direction == "read" and by == "qemu":
                 # With the slices of other jobs of the arm.
                 extra += sum(piece.ahead for piece in pieces.values())
