@@ -19,6 +19,7 @@ from harness.features.init.lab_file import inspect_requested, write_lab_text
 from harness.files import write_atomically
 from harness.lab.lab_file import lab_of
 from harness.model.disk import STORAGE
+from harness.scenario.scenario import name_for
 
 SCENARIO = "quick"
 _PREFERRED = ("lvm-thin", "zvol", "rbd", "lvm", "raw")
@@ -99,7 +100,7 @@ def select_cells(storage: StorageOffer, *, host_only: bool) -> str:
 
     Ids begin with the name of the storage, which may be part of the ids of other scenarios.
     """
-    scenario = SCENARIO if storage.name == STORAGE else f"{storage.name}_{SCENARIO}"
+    scenario = SCENARIO if storage.name == STORAGE else name_for(SCENARIO, STORAGE, storage.name)
     if host_only:
         return f"{scenario}-host-"
     layout = next((layout for layout in _PREFERRED if layout in storage.layouts), storage.layouts[0])

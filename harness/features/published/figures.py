@@ -89,8 +89,7 @@ class PublishedAttach(TomlTable):
 
     def is_like(self, attach: object) -> bool:
         """Whether a mode attaches its disk so."""
-        stated = {key: value for key, value in self.model_dump().items() if value is not None}
-        return all(getattr(attach, key, None) == value for key, value in stated.items())
+        return all(getattr(attach, key, None) == value for key, value in self.model_dump(exclude_none=True).items())
 
 
 class PublishedFigure(_OfJob):

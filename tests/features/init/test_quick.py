@@ -46,10 +46,10 @@ def test_one_layout_is_measured() -> None:
     assert select_cells(LARGE, host_only=True) == "images_quick-host-"
 
 
-@pytest.mark.parametrize("name", ["vms", "srv-quick", "storage"])
+@pytest.mark.parametrize("name", ["vms", "srv-quick", "a.b", "storage"])
 def test_no_cell_of_another_scenario_is_selected(name: str, tmp_path: Path) -> None:
     lab = tmp_path / "lab.toml"
-    lab.write_text(f'[host.here]\nkind = "local"\n[host.here.storage.{name}]\ndirectory = "/srv"\n')
+    lab.write_text(f'[host.here]\nkind = "local"\n[host.here.storage."{name}"]\ndirectory = "/srv"\n')
     selected = select_cells(replace(LARGE, name=name), host_only=False)
     command = [sys.executable, "-m", "harness.cli", "run", f"--lab={lab}", "--collect-only", "-q", "--profile=smoke"]
     done = subprocess.run([*command, "-k", selected], capture_output=True, text=True, check=False, timeout=600)
