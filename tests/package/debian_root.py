@@ -22,6 +22,8 @@ needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("mmdebstrap") is None, reason="needs root and mmdebstrap"
 )
 CHECKOUT = "root/virt-overhead-checkout"
+ANSWERS = "etc/apt/apt.conf.d/90tests"
+"""Why apt does not ask. Without this file, a script must answer for itself."""
 _SECONDS = 600
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # A name space of processes and one of mounts: at its end, nothing of it runs and nothing is mounted.
@@ -98,7 +100,7 @@ def make_root(directory: Path) -> DebianRoot:
         "LC_ALL": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive",
     }
-    (path / "etc/apt/apt.conf.d/90tests").write_text('APT::Get::Assume-Yes "true";\nAPT::Install-Recommends "false";\n')
+    (path / ANSWERS).write_text('APT::Get::Assume-Yes "true";\nAPT::Install-Recommends "false";\n')
     for name in ("resolv.conf", "hosts"):
         shutil.copy(f"/etc/{name}", path / "etc" / name)
     if _CERTIFICATES.exists():  # where a proxy has certificates of its own

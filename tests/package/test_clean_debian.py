@@ -7,12 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.package.debian_root import CHECKOUT, DebianRoot, make_root, needs_root
+from tests.package.debian_root import CHECKOUT, DebianRoot, needs_root
 from tests.package.installed import ROOT
 from tests.patience import patience
 
@@ -21,23 +20,6 @@ pytestmark = needs_root
 NO_COMPILER = "! command -v gcc cc c++ clang && ! ls /usr/include/python3*/Python.h /usr/include/libvirt/libvirt.h 2>&-"
 COLLECT = "virt-overhead run --collect-only -q -k optane"
 CELL = "scenarios/test_overhead.py::test_overhead[optane-lvm-randread-4k-qd32]"
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianRoot]:
-    """A Debian with apt and nothing else."""
-    root = make_root(tmp_path_factory.mktemp("debian"))
-    yield root
-    shutil.rmtree(root.path)
-
-
-@pytest.fixture
-def debian(base: DebianRoot, tmp_path: Path) -> Iterator[DebianRoot]:
-    """A copy of it."""
-    path = tmp_path / "root"
-    subprocess.run(["cp", "-a", "--reflink=auto", str(base.path), str(path)], check=True)
-    yield DebianRoot(path, base.environment)
-    shutil.rmtree(path)
 
 
 def readme_lines() -> str:
