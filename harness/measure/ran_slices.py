@@ -304,7 +304,7 @@ def _count_ahead(at: Session, ran: RanSlice) -> int:
     """The most bytes that are read ahead of a slice's buffered jobs, which begin again at the end of their region."""
     passes = ((part.planned.job, part.result.transferred.read) for part in ran.parts)
     return sum(
-        round(job.count_ahead(_find_read_ahead(at)) * (1 + read / min(job.region or at.layouts.span, at.layouts.span)))
+        round(job.count_ahead(_find_read_ahead(at)) * (1 + read / job.count_used(at.layouts.span)))
         for job, read in passes
         if job.reads_ahead
     )

@@ -328,6 +328,10 @@ class Workload(RecordValue):
         """Whether it trims blocks. Then it has a part of the arm's region that no other job uses."""
         return has_trims(self.rw)
 
+    def count_used(self, span: int) -> int:
+        """The bytes that it uses of a region of `span` bytes."""
+        return min(self.region or span, span)
+
     @property
     def reads_ahead(self) -> bool:
         """Whether the kernel reads more than it asks for, also after the end of a slice."""

@@ -327,7 +327,7 @@ def _find_read_ahead(job: Job, context: CellContext) -> ReadAhead | None:
     if not job.reads_ahead:
         return None
     bare, volume = (job.count_ahead(size) for size in context.effective.read_ahead)
-    return ReadAhead(bare, volume, min(job.region or context.span_bytes, context.span_bytes))
+    return ReadAhead(bare, volume, job.count_used(context.span_bytes))
 
 
 def _list_differences(mode: Mode, context: CellContext) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def measure_cached(
         confidence=confidence,
     )
     record = CachedRecord(
-        working_set_bytes=min(cell.job.region or span_bytes, span_bytes),
+        working_set_bytes=cell.job.count_used(span_bytes),
         memory_bytes=max((counts.total for counts in known), default=None),
         available_bytes=min((counts.available for counts in known), default=None),
         reads=_measure_shares(arms, "read") if cell.job.reads else {},
