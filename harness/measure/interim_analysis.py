@@ -395,6 +395,9 @@ class InterimAnalysis:
         self, cell: Cell, progress: GroupProgress, at: PreparedGroup, group: GroupRecord, *, final: bool
     ) -> CellContext:
         modes, reference = [other.mode for other in progress.group.cells], cell.mode.against
+        drift = group.drift
+        if not cell.mode.has_bare_host:
+            drift = host_drift(split_by_length(self._recorder.of_group(group.id))[0], cell.by_role[Place.HOST].id)
         return CellContext(
             host=self._spec.host.name,
             group=group.id,
@@ -402,7 +405,7 @@ class InterimAnalysis:
             budgets=self._recorder.budgets(cell),
             sequential=progress.sequential,
             final=(final and progress.is_open(cell)) or progress.ended_before(cell),
-            validity=tuple(drift_checks(group.drift, cell, modes)),
+            validity=tuple(drift_checks(drift, cell, modes)),
             effective=at.effective.get(cell.mode.name, NOTHING),
             against=at.effective.get(reference.name, NOTHING) if reference is not None else NOTHING,
             others=tuple(at.effective.get(volume.name, NOTHING) for volume in cell.mode.volumes[1:]),
@@ -411,7 +414,7 @@ class InterimAnalysis:
                 *self._measurer.restarts,
                 *_describe_rounding(cell.job, at.block),
                 *(why for job, why in progress.left_out.items() if job == cell.job),
-                *drift_notes(group.drift, cell, modes),
+                *drift_notes(drift, cell, modes),
                 *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
             ),
             skipped=at.why_skipped(cell),

@@ -268,11 +268,11 @@ DRIFT_CONFIDENCE = 0.985
 """Of the drift's interval. At 95 %, a host whose values are correlated by 0.9 would seem to drift too often."""
 
 
-def host_drift(measurements: Iterable[Measurement]) -> tuple[DriftRecord, ...]:
-    """The drift of each job of one group on the bare host, in I/Os per second, in the order of the jobs."""
+def host_drift(measurements: Iterable[Measurement], arm: str = Place.HOST) -> tuple[DriftRecord, ...]:
+    """The drift of each job of one group on this arm of the host, in I/Os per second, in the order of the jobs."""
     by_job: dict[str, list[Measurement]] = {}
     for measurement in measurements:
-        if measurement.arm == Place.HOST and measurement.metrics.get("iops", 0.0) > 0:
+        if measurement.arm == arm and measurement.metrics.get("iops", 0.0) > 0:
             by_job.setdefault(measurement.job, []).append(measurement)
     drifts = []
     for job, several in by_job.items():
@@ -288,21 +288,21 @@ def host_drift(measurements: Iterable[Measurement]) -> tuple[DriftRecord, ...]:
 
 
 def drift_checks(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]) -> list[ValidityCheck]:
-    """The failed check if the host of the cell's job drifted too much, and the cell's arms do not alternate.
+    """The failed check if the baseline drifted too much in the cell's job, and the cell's arms do not alternate.
 
     `modes` are those of all cells of the group.
     """
     if _alternates(cell, modes):
         return []
-    return [ValidityCheck(DRIFT, ok=False, detail=_words(drift)) for drift in _of(drifts, cell)]
+    return [ValidityCheck(DRIFT, ok=False, detail=_words(drift, cell)) for drift in _of(drifts, cell)]
 
 
 def drift_notes(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]) -> list[str]:
-    """The note if the host of the cell's job drifted too much, and the cell's arms alternate. `modes` as above."""
+    """The note if the baseline drifted too much in the cell's job, and the cell's arms alternate. `modes` as above."""
     if not _alternates(cell, modes):
         return []
     valid = "the arms alternate within seconds, so the overhead is valid"
-    return [f"{_words(drift)}; {valid}" for drift in _of(drifts, cell)]
+    return [f"{_words(drift, cell)}; {valid}" for drift in _of(drifts, cell)]
 
 
 def _alternates(cell: Cell, modes: Sequence[Mode]) -> bool:
@@ -315,11 +315,10 @@ def _of(drifts: Iterable[DriftRecord], cell: Cell) -> list[DriftRecord]:
     return [drift for drift in drifts if drift.job == cell.job.id and drift.too_much]
 
 
-def _words(drift: DriftRecord) -> str:
-    return (
-        f"the bare host changed by {drift.change.point:+.1%} while the group was measured, more than "
-        f"{DRIFT_BOUND:.0%}: warm up the host, or find out what else it does"
-    )
+def _words(drift: DriftRecord, cell: Cell) -> str:
+    changed = f"the {'bare host' if cell.mode.has_bare_host else 'host twin'} changed by {drift.change.point:+.1%}"
+    more = f"while the group was measured, more than {DRIFT_BOUND:.0%}"
+    return f"{changed} {more}: warm up the host, or find out what else it does"
 
 
 TOLERANCE = 0.02

@@ -10,7 +10,7 @@ import pytest
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md
 from harness.model.job import Job
-from harness.model.mode import Cell, Mode
+from harness.model.mode import Cell, Mode, Place
 from harness.results import DriftRecord, Measurement, drift_checks, drift_notes, host_drift
 from tests.build import build_measurement
 
@@ -111,6 +111,14 @@ def test_a_bracketed_round_gives_two_values() -> None:
 def test_only_the_bare_host_counts_for_its_drift() -> None:
     falling = [1000, 800, 600, 400]
     assert host_drift([*rounds(falling, "guest:lvm"), *rounds(falling, "twin:lvm")]) == ()
+
+
+def test_a_cached_cell_has_the_drift_of_its_twin() -> None:
+    cached = replace(APART, mode=replace(APART.mode, cached=True))
+    falling = [1000, 930, 870, 805, 750]
+    (drift,) = host_drift([*rounds([1000] * 5), *rounds(falling, "twin:guest")], cached.by_role[Place.HOST].id)
+    (check,) = drift_checks([drift], cached, [cached.mode])
+    assert check.detail.startswith("the host twin changed by -25.")
 
 
 def test_each_job_has_its_own_drift_in_the_order_of_their_first_time() -> None:

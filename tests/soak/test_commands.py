@@ -58,7 +58,6 @@ COUNTED = "tr / ' ' </proc/loadavg | { read -r _ _ _ _ tasks _; echo tasks=$task
 """The tasks of the whole machine, also those outside of the command's own namespace."""
 HOSTILE = {
     "endless": ("yes 7181", "exit status 1"),
-    # In a guest of 512 MiB, this makes the guest unresponsive, and the run fails.
     "forks": ("bomb() { bomb | bomb & }; bomb; sleep 7182", "did not end within 3 s"),
     "detached": ("setsid sh -c 'trap \"\" HUP TERM; sleep 7183' & exit 3", "exit status 3"),
     "silent": ("true", "nothing in the output matches"),

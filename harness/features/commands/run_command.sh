@@ -15,7 +15,7 @@ shift 9
 command=${1:-${COMMAND-}}
 unset SYNCLOAD COMMAND
 fail() { echo "125 0"; echo "$1"; exit; }
-written() { echo $((512 * $(awk '{ print $7 }' "/sys/class/block/$name/stat" 2>/dev/null || echo 0))); }
+written() { awk '{ printf "%.0f", 512 * $7 }' "/sys/class/block/$name/stat" 2>/dev/null; }
 # The first process of a namespace of its own: what follows would otherwise end and mount for the whole machine.
 [ $$ = 1 ] || fail "there are no namespaces"
 mount --make-rprivate / 2>/dev/null
@@ -43,12 +43,20 @@ if [ -n "$loop" ]; then
     exec 7<"$device" && direct=$(losetup --direct-io=on "$device" 2>&1) || fail "no direct I/O on $device: $direct"
 fi
 before=$(written)
+# With more processes than MiB of memory, a small guest would not respond any more. A guest without control groups has
+# no limit; a host has those of its owner.
+group=
+if [ "$directory" = guest ] && mkdir "$point/groups" && mount -t cgroup2 cgroup2 "$point/groups" &&
+    echo +pids >"$point/groups/cgroup.subtree_control" && mkdir -p "$point/groups/virt-overhead" &&
+    awk '/^MemTotal/ { print int($2 / 1024) }' /proc/meminfo >"$point/groups/virt-overhead/pids.max"; then
+    group=$point/groups/virt-overhead
+fi 2>/dev/null
 mkdir -p "$point/volume/$directory" && cd "$point/volume/$directory" || fail "no directory $directory"
 read -r begun _ </proc/uptime
 # It gets none of the files that are open here: one of them is the device.
 # If the memory is exhausted, the kernel ends its processes first. A small guest may not respond again in time.
-first='echo 1000 >/proc/self/oom_score_adj; exec sh -c "$1"'
-PATH=$point/bin:$PATH timeout -s KILL "$seconds" sh -c "$first" sh "$command" </dev/null >"$point/output" 2>&1 \
+first='echo 1000 >/proc/self/oom_score_adj; [ -z "$2" ] || echo 0 >"$2/cgroup.procs"; exec sh -c "$1"'
+PATH=$point/bin:$PATH timeout -s KILL "$seconds" sh -c "$first" sh "$command" "$group" </dev/null >"$point/output" 2>&1 \
     3<&- 4<&- 5<&- 6<&- 7<&- 8<&- 9<&-
 status=$?
 read -r ended _ </proc/uptime
@@ -57,8 +65,11 @@ kill -s KILL -- -1 2>/dev/null
 loops=-
 [ $status != 0 ] || [ "$control" = 0 ] || loops=$("$point/bin/syncload" cpu "$control" | sed -n 's/^LOOPS.*: //p')
 for _ in 1 2 3 4 5 6 7 8 9 10; do umount "$point/volume" 2>/dev/null && break; sleep 0.5; done
+[ -z "$group" ] || rmdir "$group" 2>/dev/null
 seconds=$(echo "$begun $ended" | awk '{ printf "%.2f", $2 - $1 }')
-echo "$status $seconds ${loops:--} $(grep -c ^processor /proc/cpuinfo) $(($(written) - before))"
+after=$(written)
+[ -z "$before" ] || [ -z "$after" ] || bytes=$((after - before))
+echo "$status $seconds ${loops:--} $(grep -c ^processor /proc/cpuinfo) ${bytes:--}"
 head -c "$most" "$point/output"
 INSIDE
 )
