@@ -396,7 +396,7 @@ class InterimAnalysis:
     ) -> CellContext:
         modes, reference = [other.mode for other in progress.group.cells], cell.mode.against
         drift = group.drift
-        if not cell.mode.has_bare_host:
+        if not cell.mode.detail.has_bare_host:
             drift = host_drift(split_by_length(self._recorder.of_group(group.id))[0], cell.by_role[Place.HOST].id)
         return CellContext(
             host=self._spec.host.name,

@@ -316,7 +316,9 @@ def _of(drifts: Iterable[DriftRecord], cell: Cell) -> list[DriftRecord]:
 
 
 def _words(drift: DriftRecord, cell: Cell) -> str:
-    changed = f"the {'bare host' if cell.mode.has_bare_host else 'host twin'} changed by {drift.change.point:+.1%}"
+    changed = (
+        f"the {'bare host' if cell.mode.detail.has_bare_host else 'host twin'} changed by {drift.change.point:+.1%}"
+    )
     more = f"while the group was measured, more than {DRIFT_BOUND:.0%}"
     return f"{changed} {more}: warm up the host, or find out what else it does"
 
