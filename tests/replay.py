@@ -47,7 +47,9 @@ from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSe
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import lab_kind_of
 from harness.model.option import Effective
-from harness.report import markdown_table, overhead_text, render_html, summary_lines
+from harness.report.html import render_html
+from harness.report.markdown import markdown_table
+from harness.report.terminal import overhead_text, summary_lines
 from harness.results import Measurement, Run, RunStore
 from harness.run_id import RunId
 from harness.scenario.load import load_scenario

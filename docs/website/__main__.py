@@ -10,7 +10,7 @@ from pathlib import Path
 from sphinx.cmd.build import build_main
 
 from docs.website.pages import write_source
-from harness.report import write_report
+from harness.report.html import write_report
 from harness.results import RunStore
 
 ROOT = Path(__file__).parents[2]

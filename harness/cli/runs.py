@@ -34,7 +34,7 @@ def add_report(commands: Any) -> None:
 def show_report(options: argparse.Namespace) -> int:
     """Write the page of a run, and print what the options request of it."""
     from harness.feature import all_reports
-    from harness.report import write_report
+    from harness.report.html import write_report
     from harness.report.markdown import annotation_lines, markdown_table
     from harness.report.terminal import answers_json, print_run
     from harness.results import RunStore

@@ -35,7 +35,7 @@ from harness.lab.inventory import (
     VmLogin,
     storage_kinds,
 )
-from harness.lab.transport.handshake import split_key
+from harness.lab.transport.base import split_key
 from harness.model.base import Shape
 from harness.model.guest import GUEST_MEMORY, OPTION_TYPES, OPTIONS_TABLE, GuestOptions, parse_cpu_type
 from harness.model.values import TomlTable

@@ -13,22 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.analysis import Verdict
-from harness.console import CleanConsole
 from harness.errors import ConfigError, LabUnavailable, NotTried, ResultsError, Unsupported
 from harness.events import Events
 from harness.feature import PlannedRuns, RunLimit, SessionRuns, features, run_switches
 from harness.image import ImageSet, ensure_images
-from harness.lab import embedded
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, withdraw_secrets
 from harness.measure.phases import Phases, read_paces
-from harness.measure.resume import Earlier, choose_limit, earlier_part
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import Cell
 from harness.plugin.options import Options
-from harness.report import write_report
-from harness.report.hosts import hosts_headline, read_hosts, write_hosts_page
 from harness.report.numbers import confidence_words, percent, percent_interval, sample_words
-from harness.report.terminal import print_run
 from harness.report.verdicts import describe_budget, format_limit, gravest_first
 from harness.results import CellRecord, RunStore
 from harness.results.assemble import Check, no_check
@@ -99,6 +93,8 @@ class Engine:
         self._set_paces()
         self.limit = self.options.limit
         if self.options.resume is not None:
+            from harness.measure.resume import choose_limit, earlier_part
+
             store = RunStore.open(self.options.resume)
             for host in {self._hosts[name].name for name in self.plans}:
                 earlier, *_ = earlier_part(store, host, self.options.profile)
@@ -191,6 +187,8 @@ class Engine:
         """
         failures: list[Exception] = []
         for campaign in self._campaigns.values():
+            from harness.report.html import write_report
+
             for end in (partial(self._end, campaign, interrupted=interrupted), partial(write_report, campaign.store)):
                 try:
                     end()
@@ -220,6 +218,8 @@ class Engine:
 
     def _set_paces(self) -> None:
         """Estimate the time of the plans by what the last runs on their hosts took."""
+        from harness.lab import embedded
+
         for host in {host.name: host for host in self._hosts.values()}.values():
             mine = [name for name in self.plans if self._hosts[name] == host]
             simulated = host.simulated is not None
@@ -251,6 +251,11 @@ class Engine:
 
     def _campaign(self, host: HostSpec) -> Campaign:
         # This must precede the first child process. The controller of pytest-xdist starts workers, but never gets here.
+        # Only a run needs what measures, which takes long to import.
+        from harness.measure.campaign import Campaign
+        from harness.measure.host_measurer import HostMeasurer
+        from harness.measure.resume import Earlier, earlier_part
+
         withdraw_secrets(self.options.hosts)
         if self._images is None:
             self._images = ensure_images(self.events)
@@ -278,10 +283,6 @@ class Engine:
             earlier, run_id, seed = earlier_part(store, host.name, self.options.profile)
             spec = replace(spec, run_id=run_id, seed=seed)
         phases = Phases(self.events)
-        # Only a run needs what measures, which takes long to import.
-        from harness.measure.campaign import Campaign  # noqa: PLC0415
-        from harness.measure.host_measurer import HostMeasurer  # noqa: PLC0415
-
         return Campaign(spec, store, HostMeasurer(spec, store, self._images, phases), phases, earlier)
 
 
@@ -340,6 +341,9 @@ def explain(record: CellRecord) -> str:
 
 def write_summary(reporter: pytest.TerminalReporter, path: Path, *, verbose: bool) -> None:
     """The answers of a run and the path of its report; with `verbose`, also the table of its cells and all findings."""
+    from harness.console import CleanConsole
+    from harness.report.terminal import print_run
+
     store = RunStore.open(path)
     run = store.read_results()
     reporter.section(f"overhead on {run.lab.host}, profile {run.run.profile}")
@@ -354,6 +358,8 @@ def write_hosts(reporter: pytest.TerminalReporter, runs: Sequence[Path]) -> None
     """For several runs: a line for each host, and one page with all cells, beside the directories of the runs."""
     if len(runs) < 2:
         return
+    from harness.report.hosts import hosts_headline, read_hosts, write_hosts_page
+
     try:
         hosts = read_hosts([RunStore.open(path) for path in runs])
         page = runs[0].parent / f"hosts-{min(path.name for path in runs)}.html"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from urllib.parse import quote
 
 from harness.analysis import METRICS, Estimate, Unit
@@ -77,7 +78,7 @@ from harness.report.verdicts import (
     link_cell,
     verdict_blocks,
 )
-from harness.results import CellRecord, MetricRecord, Run
+from harness.results import CellRecord, MetricRecord, Run, RunStore
 
 _DOUBTS = {
     "void": "Void: the figures below are evidence and not a result.",
@@ -191,6 +192,11 @@ def _output(raw: str) -> Inline:
 
 _FIRST = ("status", "judged")
 """The kinds of banners above the headline."""
+
+
+def write_report(store: RunStore) -> Path:
+    """Write index.html from results.json alone, and return its path. ResultsError if a file cannot be used."""
+    return store.write_report(render_html(store.read_results()))
 
 
 def render_html(run: Run) -> str:

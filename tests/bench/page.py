@@ -21,7 +21,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page
 
-from harness.report import render_html
+from harness.report.html import render_html
 from harness.results import Run
 from tests.bench.scale.matrix import PROFILE, workloads
 from tests.browser.chromium import started_chromium

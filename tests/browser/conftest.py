@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page
 
-from harness.report import render_html
+from harness.report.html import render_html
 from harness.results import Run, RunStore
 from tests.browser.chromium import started_chromium
 from tests.build import real_shape, synthetic_run

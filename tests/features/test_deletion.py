@@ -20,7 +20,7 @@ _PAGE = """
 import sys
 from pathlib import Path
 import harness
-from harness.report import render_html
+from harness.report.html import render_html
 from harness.results import RunStore
 
 assert Path(harness.__path__[0]).parent == Path.cwd(), harness.__path__

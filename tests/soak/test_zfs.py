@@ -12,7 +12,7 @@ from harness.errors import LabUnavailable
 from harness.features.zfs.records import ZfsRecord
 from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
-from harness.report import markdown_table
+from harness.report.markdown import markdown_table
 from harness.results import Run
 from tests.e2e.machines import lab_file, latest, measure, on_lab_host, traces
 from tests.patience import patience

@@ -10,7 +10,7 @@ from typing import Any
 
 from plotly import graph_objects
 
-from harness.report import render_html
+from harness.report.html import render_html
 from harness.results import Run
 
 

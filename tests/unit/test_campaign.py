@@ -28,7 +28,8 @@ from harness.measure.resume import Earlier
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.measure.spec import CampaignSpec
 from harness.model.mode import Budget
-from harness.report import render_html, summary_lines
+from harness.report.html import render_html
+from harness.report.terminal import summary_lines
 from harness.results import Measurement, Run, RunStore
 from harness.scenario.plan import Plan
 from harness.scenario.scenario import Scenario

@@ -172,3 +172,15 @@ def test_a_help_text_waits_for_nothing_that_takes_long_to_import() -> None:
     program = "import sys, harness.cli; harness.cli.make_parser().format_help(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
     assert not {*HEAVY, *HEAVY_OF_HARNESS} & set(done.stdout.split())
+
+
+def test_listing_cells_waits_for_nothing_that_measures_or_writes_the_report() -> None:
+    program = "import sys, pytest; pytest.main(sys.argv[1:]); print(); print(*sys.modules)"
+    options = ["--collect-only", "-q", "-p", "no:cacheprovider", "-k", "optane", "scenarios"]
+    argv = [sys.executable, "-c", program, *options]
+    done = subprocess.run(argv, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True, timeout=600)
+    assert "optane-lvm-randread-4k-qd32" in done.stdout
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "harness.scenario.plan" in loaded
+    measures = {"harness.lab.transport.ssh", "harness.measure.campaign", "harness.guest", "harness.report.terminal"}
+    assert not {"numpy", "paramiko", "plotly", "proxmoxer", "requests", "rich", "scipy", "libvirt", *measures} & loaded

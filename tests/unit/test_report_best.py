@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from statistics import fmean
 
-from harness.report import markdown_table, summary_lines
 from harness.report.blocks import Row, Table
 from harness.report.contents import best_blocks
+from harness.report.markdown import markdown_table
 from harness.report.numbers import significant
 from harness.report.section import find_sections
+from harness.report.terminal import summary_lines
 from harness.results import Run
 from tests.build import synthetic_run
 from tests.unit.pages import page

@@ -18,8 +18,9 @@ from harness.model.disk import (
     PcieLink,
     SerialLink,
 )
-from harness.report import markdown_table, summary_lines
 from harness.report.contents import NO_MODEL, disk_notes, disk_sentence, disks_of
+from harness.report.markdown import markdown_table
+from harness.report.terminal import summary_lines
 from harness.results import Run
 from tests.build import synthetic_run
 from tests.unit.pages import page

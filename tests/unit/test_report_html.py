@@ -16,10 +16,11 @@ from harness.model.base import Md
 from harness.model.guest import GIB, GuestOptions
 from harness.model.mode import ModeDetail
 from harness.model.option import Effective
-from harness.report import charts, render_html, write_report
+from harness.report import charts
 from harness.report import page as report_page
 from harness.report.background import Facts, about_run, configuration, differing, provenance
 from harness.report.charts import heat_maps
+from harness.report.html import render_html, write_report
 from harness.report.section import Notes, ReportNote, find_sections, notes_of
 from harness.results import CellRecord, Run, RunStore
 from tests.build import RUN_ID, synthetic_run

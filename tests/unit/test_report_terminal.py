@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.report import markdown_table, overhead_text, print_run, summary_lines
+from harness.report.markdown import markdown_table
 from harness.report.numbers import microseconds, percent, short, significant
-from harness.report.terminal import SHORT_LINES, short_lines
+from harness.report.terminal import SHORT_LINES, overhead_text, print_run, short_lines, summary_lines
 from harness.results import CellRecord, Run
 from tests.build import synthetic_run
 

@@ -8,9 +8,10 @@ import pytest
 
 from harness.analysis import Verdict
 from harness.model.mode import Budget
-from harness.report import markdown_table, overhead_text, summary_lines
 from harness.report.contents import headline_of
+from harness.report.markdown import markdown_table
 from harness.report.section import find_sections
+from harness.report.terminal import overhead_text, summary_lines
 from harness.report.verdicts import describe_finding, find_verdicts, format_limit, format_p_value, samples_to_decide
 from harness.results import BudgetRecord, MetricRecord, Run
 from harness.results.cells import CostRecord

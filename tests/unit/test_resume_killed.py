@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from harness.errors import GuestError, ResultsError
 from harness.events import Event, Note
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
-from harness.report import write_report
+from harness.report.html import write_report
 from harness.results import Journal, Measurement, Run, RunStore
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group

@@ -9,7 +9,7 @@ import pytest
 
 from harness.model.attach import Attach, Vfio
 from harness.model.counters import Transferred
-from harness.report import write_report
+from harness.report.html import write_report
 from harness.results import RunStore
 
 RUN = Path(__file__).parent / "data" / "stored_run"

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Timer
 
-from harness.report import write_report
+from harness.report.html import write_report
 from harness.results import RunStore
 from tests.build import RUN_ID, synthetic_run
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from platformdirs import user_state_path
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from harness.analysis import smallest_detectable
+from harness.analysis import SliceVariance, choose_slice, error_in_time, smallest_detectable
 from harness.errors import ResultsError
 from harness.files import write_atomically
 from harness.image import ImageSet
-from harness.lab.hosts import Host
 from harness.lab.inventory import HostSpec
 from harness.model.mode import LabKind
 from harness.report.numbers import blocks_of_boots, count, microseconds, microseconds_range
 from harness.results import Run
+
+if TYPE_CHECKING:
+    from harness.lab.hosts import Host
 
 REMEDY = "virt-overhead calibrate"
 
@@ -72,6 +75,38 @@ class SliceNoise:
     within: float
     between: float
     best_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommonSlice:
+    """The best length of a slice for several arms and jobs together, and the time that a slice costs besides.
+
+    `gain` is the share by which an interval of the same measuring time is narrower than with slices of another length.
+    Times in seconds.
+    """
+
+    seconds: float
+    gap: float
+    gain: float
+
+    def blocks(self, blocks: int, seconds: float) -> int:
+        """How many blocks of such slices take about as long as `blocks` with slices of `seconds`; at least 1."""
+        return max(round(blocks * (seconds + self.gap) / (self.seconds + self.gap)), 1)
+
+
+def choose_common_slice(series: Sequence[SliceNoise], *, against: float = 1.0) -> CommonSlice:
+    """The length that makes the sum of the variances of all `series` smallest, rounded to two digits.
+
+    All slices of a run have the same length. The gain is against slices of `against` seconds. Raises ValueError without
+    a series.
+    """
+    if not series:
+        raise ValueError("the length of a slice needs at least one series")
+    variance = SliceVariance(math.fsum(noise.within for noise in series), math.fsum(noise.between for noise in series))
+    gap = math.fsum(noise.gap_s for noise in series) / len(series)
+    best = float(f"{choose_slice(gap, variance.within, variance.between):.2g}")
+    before = error_in_time(gap, variance, against)
+    return CommonSlice(best, gap, 1 - error_in_time(gap, variance, best) / before if before > 0 else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,7 @@ from pathlib import Path
 from harness.analysis import (
     METRICS,
     Estimate,
-    SliceVariance,
     choose_slice,
-    error_in_time,
     estimate_added,
     estimate_boot_variance,
     estimate_overhead,
@@ -35,6 +33,7 @@ from harness.features.calibrate.calibration import (
     Delay,
     Interval,
     SliceNoise,
+    choose_common_slice,
     find_directory,
     find_path,
     identify,
@@ -132,38 +131,6 @@ def measure_slice_noise(measured: Measured) -> SliceNoise:
         between=variance.between,
         best_s=choose_slice(measured.gap, variance.within, variance.between),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class CommonSlice:
-    """The best length of a slice for several arms and jobs together, and the time that a slice costs besides.
-
-    `gain` is the share by which an interval of the same measuring time is narrower than with slices of another length.
-    Times in seconds.
-    """
-
-    seconds: float
-    gap: float
-    gain: float
-
-    def blocks(self, blocks: int, seconds: float) -> int:
-        """How many blocks of such slices take about as long as `blocks` with slices of `seconds`; at least 1."""
-        return max(round(blocks * (seconds + self.gap) / (self.seconds + self.gap)), 1)
-
-
-def choose_common_slice(series: Sequence[SliceNoise], *, against: float = 1.0) -> CommonSlice:
-    """The length that makes the sum of the variances of all `series` smallest, rounded to two digits.
-
-    All slices of a run have the same length. The gain is against slices of `against` seconds. Raises ValueError without
-    a series.
-    """
-    if not series:
-        raise ValueError("the length of a slice needs at least one series")
-    variance = SliceVariance(math.fsum(noise.within for noise in series), math.fsum(noise.between for noise in series))
-    gap = math.fsum(noise.gap_s for noise in series) / len(series)
-    best = float(f"{choose_slice(gap, variance.within, variance.between):.2g}")
-    before = error_in_time(gap, variance, against)
-    return CommonSlice(best, gap, 1 - error_in_time(gap, variance, best) / before if before > 0 else 0.0)
 
 
 def measure_boot_noise(measured: Sequence[Measured]) -> BootNoise:

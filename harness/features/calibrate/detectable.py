@@ -24,8 +24,7 @@ from harness.analysis import (
 )
 from harness.errors import ResultsError
 from harness.feature import PlannedRuns
-from harness.features.calibrate.calibration import Calibration, find_calibration
-from harness.features.calibrate.command import choose_common_slice
+from harness.features.calibrate.calibration import Calibration, choose_common_slice, find_calibration
 from harness.lab.inventory import HostSpec
 from harness.model.mode import Budget, Cell, LabKind, lab_kind_of
 from harness.model.workloads import Profile, find_profile

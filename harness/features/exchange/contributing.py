@@ -130,7 +130,7 @@ def _find_form_problems(path: Path) -> Iterator[str]:
 
 def _add_to_gallery(run: Run, text: str, gallery: Path) -> Iterator[str]:
     """A directory with the anonymous run, its page, and a form to fill."""
-    from harness.report import write_report  # noqa: PLC0415 - the other ways need no report
+    from harness.report.html import write_report  # noqa: PLC0415 - the other ways need no report
 
     if gaps := list(find_gaps(run)):
         raise ResultsError(

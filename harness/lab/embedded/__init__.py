@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 from platformdirs import user_state_path
@@ -30,10 +31,12 @@ from harness.lab.facts import Accel, Acceleration, load_or_probe, nested, probe,
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, SshAddress
 from harness.lab.pin import IMAGE_DIRECTORY
 from harness.lab.transport.local import LocalRunner
-from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.signals import cleaning_up, held_back, interruptible, wait_until
 from harness.units import format_duration
 from harness.untrusted import parse_json
+
+if TYPE_CHECKING:
+    from harness.lab.transport.ssh import SshRunner
 
 MEMORY_MIB = 5120
 START_SECONDS = 30.0
@@ -344,13 +347,17 @@ def _find_image_directory(images: ImageSet) -> str:
     return f"{IMAGE_DIRECTORY}/{images.guest.digest}"
 
 
-def _build_target(machine: LabMachine) -> SshTarget:
-    return SshTarget("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
+def _connect(machine: LabMachine, seconds: float, *, now: bool) -> SshRunner:
+    """A connection to the lab host, or, unless `now`, as soon as it answers. Raises HostError after so many seconds."""
+    from harness.lab.transport.ssh import SshRunner, SshTarget
+
+    target = SshTarget("127.0.0.1", machine.port, "root", Path(machine.key), machine.host_key)
+    return (SshRunner.connect if now else SshRunner.connect_when_up)(target, name="host lab", deadline=seconds)
 
 
 def _is_answering(machine: LabMachine, images: ImageSet) -> bool:
     try:
-        runner = SshRunner.connect(_build_target(machine), name="host lab", deadline=15)
+        runner = _connect(machine, 15, now=True)
     except HostError:
         return False
     try:
@@ -365,7 +372,7 @@ def _is_answering(machine: LabMachine, images: ImageSet) -> bool:
 
 
 def _prepare(machine: LabMachine, images: ImageSet) -> None:
-    runner = SshRunner.connect_when_up(_build_target(machine), name="host lab", deadline=BOOT_SECONDS)
+    runner = _connect(machine, BOOT_SECONDS, now=False)
     try:
         directory = _find_image_directory(images)
         steps = [

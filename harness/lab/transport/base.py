@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import shlex
 import threading
 from collections import deque
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Generic, Protocol, TypeVar, runtime_checkable
 
-from harness.errors import HostError
+from harness.errors import ConfigError, HostError
 from harness.files import read_script
 from harness.signals import cleaning_up, interruptible
 from harness.units import format_duration, format_size
@@ -340,3 +342,19 @@ def within(seconds: float, action: Callable[[], T], *, waiting: AbstractContextM
     if call.error is not None:
         raise call.error
     return call.result
+
+
+def split_key(text: str, *, origin: str) -> tuple[str, str]:
+    """Type and base64 body of a public key line ("ssh-ed25519 AAAA... comment"); ConfigError naming `origin`."""
+    kind, _, rest = text.strip().partition(" ")
+    body = rest.split()[0] if rest.split() else ""
+    try:
+        base64.b64decode(body, validate=True)
+    except binascii.Error:
+        body = ""
+    if not body:
+        raise ConfigError(
+            f"{origin}: {text.strip()[:60]!r} is not a public key",
+            hint="write the type and the key, for example `ssh-ed25519 AAAA...` from `ssh-keyscan -t ed25519 HOST`",
+        )
+    return kind, body

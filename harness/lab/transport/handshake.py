@@ -6,7 +6,6 @@ The key that the host must show is pinned by its owner, or stored at the first c
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import hashlib
 import logging
@@ -30,7 +29,7 @@ from paramiko.ssh_exception import IncompatiblePeer
 
 from harness.errors import ConfigError, HostError
 from harness.files import write_atomically
-from harness.lab.transport.base import Overdue, within
+from harness.lab.transport.base import Overdue, split_key, within
 from harness.signals import Deadline
 from harness.units import format_duration
 
@@ -281,22 +280,6 @@ def _log_in(transport: Transport, target: SshTarget, name: str, key: PKey, remai
         )
     cause = "ended the connection" if answered else f"did not answer within {format_duration(NEGOTIATION_SECONDS)}"
     raise NotUpYet(f"{name}: {target.address} {cause} during the login")
-
-
-def split_key(text: str, *, origin: str) -> tuple[str, str]:
-    """Type and base64 body of a public key line ("ssh-ed25519 AAAA... comment"); ConfigError naming `origin`."""
-    kind, _, rest = text.strip().partition(" ")
-    body = rest.split()[0] if rest.split() else ""
-    try:
-        base64.b64decode(body, validate=True)
-    except binascii.Error:
-        body = ""
-    if not body:
-        raise ConfigError(
-            f"{origin}: {text.strip()[:60]!r} is not a public key",
-            hint="write the type and the key, for example `ssh-ed25519 AAAA...` from `ssh-keyscan -t ed25519 HOST`",
-        )
-    return kind, body
 
 
 def fingerprint(body: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.report import write_report
+from harness.report.html import write_report
 from harness.results import RunStore
 from tests.bench.scale.figures import Clock, Figures, peak_bytes, workplace
 from tests.bench.scale.matrix import PROFILE, workloads

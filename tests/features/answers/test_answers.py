@@ -28,9 +28,10 @@ from harness.model.layout import Layout, Lvm, LvmThin, RawFile
 from harness.model.mode import Arm, Mode, Place
 from harness.model.option import Effective
 from harness.model.workloads import NAMED, Profile, parse_workloads
-from harness.report import markdown_table, summary_lines
 from harness.report.contents import headline_of
+from harness.report.markdown import markdown_table
 from harness.report.section import Section, find_sections
+from harness.report.terminal import summary_lines
 from harness.results import Run
 from harness.results.judging import compute_better_p, mark_better
 from harness.scenario.scenario import Scenario

@@ -11,7 +11,7 @@ from harness.analysis import Verdict
 from harness.features.arrays.records import ArrayStateRecord
 from harness.features.arrays.report import state_cells, state_sentences
 from harness.model.counters import ArrayCounts, Counters
-from harness.report import markdown_table
+from harness.report.markdown import markdown_table
 from harness.report.terminal import summary_lines
 from harness.results import CellRecord, Run, RunStore, ValidityCheck
 from tests.build import A_SLICE, RUN_ID, synthetic_run

@@ -34,9 +34,9 @@ from harness.model.job import parse_workload
 from harness.model.layout import Lvm, RawFile
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.plugin.options import Options, scenarios_for
-from harness.report import summary_lines
 from harness.report.contents import headline_of
 from harness.report.section import find_sections
+from harness.report.terminal import summary_lines
 from harness.results import CellContext, Measurement, Run, RunStore, ValidityCheck, assemble
 from harness.results.assemble import AssembledRun
 from harness.run_id import RunId

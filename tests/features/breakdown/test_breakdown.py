@@ -46,8 +46,8 @@ from harness.model.base import Device
 from harness.model.disk import DiskFacts, DiskRecord, NetworkPath
 from harness.model.job import parse_workload
 from harness.model.mode import Cell, Mode, Place
-from harness.report import markdown_table, summary_lines
-from harness.report.terminal import short_lines
+from harness.report.markdown import markdown_table
+from harness.report.terminal import short_lines, summary_lines
 from harness.results import Run, RunStore
 from tests.build import RUN_ID
 from tests.unit import killed_campaign

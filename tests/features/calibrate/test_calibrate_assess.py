@@ -9,9 +9,8 @@ from collections.abc import Callable
 import pytest
 from scipy.stats import binom
 
-from harness.features.calibrate.calibration import Delay, SliceNoise
+from harness.features.calibrate.calibration import Delay, SliceNoise, choose_common_slice
 from harness.features.calibrate.command import (
-    choose_common_slice,
     count_most_by_chance,
     list_doubts,
     measure_boot_noise,

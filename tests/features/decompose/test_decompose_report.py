@@ -11,7 +11,8 @@ from harness.analysis import Estimate
 from harness.features.arrays.records import Bottleneck, MemberRecord, ScalingMetric, ScalingRecord
 from harness.features.decompose.records import Decomposition, DecompositionRecord, decompose_run
 from harness.features.decompose.report import list_changes
-from harness.report import markdown_table, summary_lines
+from harness.report.markdown import markdown_table
+from harness.report.terminal import summary_lines
 from harness.results import Run
 from harness.results.assemble import AssembledRun
 from harness.scenario.plan import plan_for

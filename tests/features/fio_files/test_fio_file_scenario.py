@@ -16,7 +16,8 @@ from harness.measure.resume import Earlier, collect_fio_texts, requested
 from harness.model.job import Job
 from harness.model.values import STORED
 from harness.model.workloads import OneWorkload
-from harness.report import markdown_table, summary_lines
+from harness.report.markdown import markdown_table
+from harness.report.terminal import summary_lines
 from harness.results import Run
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import expand

@@ -15,8 +15,9 @@ from harness.model.base import Md
 from harness.model.disk import DiskClass, DiskFacts, DiskRecord
 from harness.model.layout import Layout
 from harness.model.mode import ModeDetail
-from harness.report import markdown_table, summary_lines
+from harness.report.markdown import markdown_table
 from harness.report.section import find_sections, outcome_counts
+from harness.report.terminal import summary_lines
 from harness.results import CellRecord, Run
 from tests.build import synthetic_run
 from tests.unit.pages import page

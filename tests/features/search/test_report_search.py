@@ -10,7 +10,8 @@ import pytest
 from harness.features.search.curve import LimitedBy
 from harness.features.search.report import load_words, search_sentences
 from harness.features.search.request import SearchArm, SearchRecord
-from harness.report import markdown_table, summary_lines
+from harness.report.markdown import markdown_table
+from harness.report.terminal import summary_lines
 from harness.results import Run, RunStore
 from harness.scenario.scenario import PRESETS
 from tests.build import RUN_ID
