@@ -15,9 +15,11 @@ from threading import Event
 from typing import ClassVar, Literal, Protocol
 
 from harness.errors import HostError, Unsupported
+from harness.feature import storage_scripts
 from harness.features.snapshots.request import PlannedSnapshots, SnapshotRecord
 from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing, fenced
+from harness.lab.inventory import DiskByStorage
 from harness.lab.pin import TAG
 from harness.lab.space import Allocation, read_space, shortages
 from harness.layout.layers import TRACELESS
@@ -28,9 +30,10 @@ from harness.measure.rounds import FollowingSeries, OneStepSeries, SeriesContext
 from harness.measure.series import OpenSession, PreparedGroup
 from harness.measure.session import Session
 from harness.measure.slices import run_timetable
-from harness.model.layout import LvmThin, Zvol
+from harness.model.layout import LvmThin, Rbd, Zvol
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, in_order
 from harness.units import format_duration
+from harness.untrusted import parse_json, reading
 
 _PAUSE = 1.0
 """The shortest pause between slices in seconds."""
@@ -40,6 +43,9 @@ _REMOVED_AT = 0.6
 """The earliest time of its removal."""
 _DEADLINE = 120.0
 _NS = 1e-9
+_RBD = storage_scripts("rbd")
+"""The shell functions for a pool of Ceph."""
+_TAKE_OF_IMAGE = f'{_RBD}use_pool "$1"; rbd snap create --no-progress "$2"'
 _LIMITED = "what it writes is not in the plan of a run with a limit"
 
 
@@ -54,16 +60,17 @@ _NAMES = {Turn.ALONE: "{}", Turn.BESIDE: "{}-snapshot"}
 
 
 class VolumeSnapshot(HostThing):
-    """A snapshot of the volume `of` (VG/LV, or a dataset) with a random name. It comes and goes under this name."""
+    """A snapshot of the volume `of` (VG/LV, a dataset, or POOL/IMAGE) with a random name, under which it comes and
+    goes."""
 
     kind: Literal["volume-snapshot"] = "volume-snapshot"
-    system: Literal["lvm", "zfs"]
+    system: Literal["lvm", "zfs", "rbd"]
     of: str
     name: str
     settings: str = ""
-    """The settings of LVM for its commands."""
+    """The settings of LVM for its commands; the pool of Ceph as in the lab file."""
 
-    removal: ClassVar[str] = read_script("harness.features.snapshots", "remove_snapshot.sh")
+    removal: ClassVar[str] = _RBD + read_script("harness.features.snapshots", "remove_snapshot.sh")
 
     @property
     def words(self) -> str:
@@ -136,15 +143,34 @@ def open_taker(planned: PlannedSnapshots, session: Session, log: CreationLog) ->
         thing = VolumeSnapshot(disks=serials, system="zfs", of=dataset, name=name)
         command = ["zfs", "snapshot", f"{dataset}@{name}"]
         kind, place = "snapshot of a zvol", ("zfspool", dataset)
+    elif isinstance(layout, Rbd):
+        disk = session.host.spec.target(planned.cell.disk)
+        assert isinstance(disk, DiskByStorage), "an image is always on a storage in use"
+        pool, image = disk.at, _find_image(session, source.writable.path)
+        thing = VolumeSnapshot(disks=serials, system="rbd", of=image, name=name, settings=pool)
+        command = ["sh", "-c", _TAKE_OF_IMAGE, "sh", pool, f"{image}@{name}"]
+        kind, place = "snapshot of an RBD image", ("rbd", pool)
     else:
         raise Unsupported(
             f"on a host with libvirt, snapshots of {layout.kind} are not taken while its guest runs",
-            hint="measure lvm-thin or zvol, or qcow2 on a node of Proxmox VE",
+            hint="measure lvm-thin, zvol or rbd, or qcow2 on a node of Proxmox VE",
         )
     if planned.writes:
         _require_room(session, place, planned)
     with log.making_here(thing) as entry:
         yield VolumeTaker(kind, source, thing, fenced(entry, command))
+
+
+def _find_image(session: Session, device: str) -> str:
+    """The image that the host's kernel has mapped as this device, as POOL/IMAGE. Raises HostError."""
+    runner = session.host.runner
+    printed = runner.run(["rbd", "device", "list", "--format", "json"], deadline=60).stdout
+    with reading(f"{runner.name}: the images that its kernel has mapped"):
+        listed = parse_json(printed, "rbd device list", HostError)
+        for image in listed:
+            if image["device"] == device:
+                return f"{image['pool']}/{image['name']}"
+    raise HostError(f"{runner.name}: {device} is not an image of Ceph that its kernel has mapped")
 
 
 def _require_room(session: Session, place: tuple[str, str], planned: PlannedSnapshots) -> None:
@@ -154,7 +180,7 @@ def _require_room(session: Session, place: tuple[str, str], planned: PlannedSnap
     if why := "; ".join(shortages(places, [Allocation(label, span)])):
         raise Unsupported(
             f"what is overwritten under a snapshot takes up to the size of the volume of its pool: {why}",
-            hint="name a thin pool or a pool of ZFS with free space as a storage in the lab file, or measure reads",
+            hint="name a pool of LVM, ZFS or Ceph with free space as a storage in the lab file, or measure reads",
         )
 
 

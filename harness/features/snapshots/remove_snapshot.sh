@@ -1,6 +1,6 @@
-# $1: `lvm` or `zfs`, $2: the volume as VG/LV or the dataset, $3: the name of its snapshot, which is random, $4: settings of
-# LVM, or empty. Prints `removed`, `absent` or `foreign: WHY`. A snapshot with this name of another volume is not that of
-# the run.
+# $1: `lvm`, `zfs` or `rbd`, $2: the volume as VG/LV, the dataset, or POOL/IMAGE, $3: the name of its snapshot, which is
+# random, $4: settings of LVM, or empty; the pool of Ceph as in the lab file. Prints `removed`, `absent` or `foreign: WHY`.
+# A snapshot with this name of another volume is not that of the run.
 volume=$2 name=$3
 case $1 in
 lvm)
@@ -17,6 +17,13 @@ zfs)
     printf '%s\n' "$listed" | grep -qxF "$volume@$name" || { echo absent; exit; }
     # Fails if somebody has cloned or held it.
     zfs destroy "$volume@$name" || exit
+    ;;
+rbd)
+    use_pool "$4"
+    listed=$(rbd snap ls --format json "$volume") || { [ $? -eq 2 ] || exit; echo absent; exit; }
+    printf '%s\n' "$listed" | grep -qF "\"name\":\"$name\"" || { echo absent; exit; }
+    # Fails if somebody has protected it.
+    rbd snap rm --no-progress "$volume@$name" >&2 || exit
     ;;
 *) echo "no such kind: $1" >&2; exit 1 ;;
 esac

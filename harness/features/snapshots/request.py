@@ -14,7 +14,7 @@ from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.attach import Attach
 from harness.model.job import Job
-from harness.model.layout import LvmThin, Qcow2, Zvol
+from harness.model.layout import LvmThin, Qcow2, Rbd, Zvol
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.values import Count, FileValue, RecordValue, SomeSeconds
 from harness.scenario.load import ModeName
@@ -27,7 +27,8 @@ _BOTH = 2
 """Slices of a pair: with a snapshot and without."""
 _PAUSE = 3.0
 """Seconds between slices, at most: what a snapshot leaves behind ends there."""
-_LAYOUTS = (LvmThin, Zvol, Qcow2)
+_LAYOUTS = (LvmThin, Zvol, Rbd, Qcow2)
+_ALLOWED = "allowed: lvm-thin, zvol, rbd, qcow2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def refuse_layout(mode: Mode) -> str | None:
         return "has no disk that a guest's QEMU serves"
     if isinstance(mode.layout, _LAYOUTS) and not (isinstance(mode.layout, LvmThin) and mode.layout.encrypted):
         return None
-    return f"its layout {mode.layout.kind} has no snapshots of its own; allowed: lvm-thin, zvol, qcow2"
+    return f"its layout {mode.layout.kind} has no snapshots of its own; {_ALLOWED}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,7 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
             elif why := refuse_layout(modes[mode]):
                 yield f"{key}.modes[{number}] = {shown(mode)}: {why}"
         if snapshots.modes is None and all(refuse_layout(mode) for mode in modes.values()):
-            yield f"{key}: no mode of this scenario has a layout with snapshots; allowed: lvm-thin, zvol, qcow2"
+            yield f"{key}: no mode of this scenario has a layout with snapshots; {_ALLOWED}"
 
 
 @dataclass(frozen=True, slots=True)

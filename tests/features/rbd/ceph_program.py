@@ -54,7 +54,9 @@ def _rbd(state: Any, words: list[str]) -> str:  # noqa: PLR0911, PLR0912 - one l
     if command == "unmap":
         state["mapped"] = {name: device for name, device in state["mapped"].items() if device != words[1]}
         return ""
-    name = next(word for word in words if word.startswith("vms/"))
+    if not state["up"]:
+        _fail(1, "rbd: couldn't connect to the cluster!")
+    name, _, snapshot = next(word for word in words if word.startswith("vms/")).partition("@")
     if command == "create":
         if name in images:
             _fail(17, "rbd image already exists")
@@ -76,6 +78,10 @@ def _rbd(state: Any, words: list[str]) -> str:  # noqa: PLR0911, PLR0912 - one l
             return json.dumps({"name": name, "id": image["id"], "size": 1}, separators=(",", ":"))
         case "snap ls":
             return json.dumps(image["snapshots"], separators=(",", ":"))
+        case "snap create":
+            image["snapshots"].append({"id": 4, "name": snapshot, "size": 1, "protected": "false"})
+        case "snap rm":
+            image["snapshots"] = [taken for taken in image["snapshots"] if taken["name"] != snapshot]
         case "map":
             state["mapped"][name] = f"/dev/rbd{len(state['mapped'])}"
             return f"{state['mapped'][name]}\n"

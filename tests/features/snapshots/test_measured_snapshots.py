@@ -94,7 +94,7 @@ def test_a_pool_without_room_for_what_is_overwritten_is_refused(tmp_path: Path, 
     script(tmp_path / "programs", "lvs", f'case "$*" in *pool_lv*) echo "  use|vol|pool" ;; *) echo "{full}" ;; esac')
     with on_loop(tmp_path) as ran, pytest.raises(Unsupported, match="what is overwritten under a snapshot") as refused:
         measure_pairs(request(THIN, WRITE), "here", 0.5, opened(ran, tmp_path))
-    assert "name a thin pool" in (refused.value.hint or "")
+    assert "name a pool of LVM" in (refused.value.hint or "")
     assert list(state.iterdir()) == []
 
 

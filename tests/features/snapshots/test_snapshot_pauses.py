@@ -74,7 +74,7 @@ def test_each_mode_whose_layout_has_snapshots_is_measured_with_each_workload(tmp
 @pytest.mark.parametrize(
     ("modes", "said"),
     [
-        ('["lvm"]', "layout lvm has no snapshots of its own; allowed: lvm-thin, zvol, qcow2"),
+        ('["lvm"]', "layout lvm has no snapshots of its own; allowed: lvm-thin, zvol, rbd, qcow2"),
         ('["host"]', "has no disk that a guest's QEMU serves"),
         ('["lvm-blk"]', "not a mode of this scenario"),
     ],
