@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.package.debian_root import ANSWERS, DebianRoot, needs_root
 from tests.package.installed import build_wheel
-from tests.unit.ci_examples import GITHUB, steps
+from tests.unit.ci_examples import GITHUB, GITLAB, steps
 
 pytestmark = needs_root
 
@@ -21,8 +21,8 @@ def run_as_runner(debian: DebianRoot, directory: Path, script: str, *packages: s
 
 
 def test_what_the_example_for_gitlab_installs_is_enough(debian: DebianRoot, tmp_path: Path) -> None:
-    lines = [each.script for each in steps(".gitlab-ci.yml") if each.name == "before_script"]
-    run = next(each.script for each in steps(".gitlab-ci.yml") if "virt-overhead run" in each.script)
+    lines = [each.script for each in steps(GITLAB[0]) if each.name == "before_script"]
+    run = next(each.script for each in steps(GITLAB[0]) if "virt-overhead run" in each.script)
     printed = run_as_runner(debian, tmp_path, "\n".join([*lines, "mkdir /project && cd /project", COLLECT, run]))
     assert "scenarios/test_overhead.py::test_overhead[optane-lvm-randread-4k-qd32]" in printed
 

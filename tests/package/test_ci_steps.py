@@ -18,7 +18,7 @@ from harness.run_id import RunId
 from tests.build import RUN_ID, synthetic_run
 from tests.package.installed import Installed
 from tests.patience import patience
-from tests.unit.ci_examples import EXAMPLES, GITHUB, list_action_steps, steps
+from tests.unit.ci_examples import EXAMPLES, GITHUB, GITLAB, list_action_steps, steps
 
 LATER = RunId("20260102-120000-0002")
 LAB = """
@@ -133,7 +133,7 @@ def test_the_report_is_copied_as_a_directory(runner: Runner, example: str) -> No
 
 
 def test_baseline_and_comparison_on_gitlab(runner: Runner) -> None:
-    example = ".gitlab-ci.yml"
+    example = GITLAB[0]
     decide = script_line(example, "script", "baseline set")
     runner.add_run(example, RUN_ID)
     runner.does(decide)  # A change, and no baseline yet.

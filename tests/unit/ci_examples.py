@@ -1,11 +1,10 @@
-"""The examples of docs/ci.md and the action of the project, as files and as the shell steps that they have."""
+"""The examples in docs/ci and the action of the project, as files and as the shell steps that they have."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "ci.md"
-_EXAMPLE = re.compile(r"<!-- example: (\S+) -->\n```yaml\n(.*?)```\n", re.DOTALL)
 
-EXAMPLES: dict[str, str] = dict(_EXAMPLE.findall(PAGE.read_text()))
-GITHUB = [name for name in EXAMPLES if name.startswith(".github/")]
-GITLAB = [name for name in EXAMPLES if name.endswith(".gitlab-ci.yml")]
-
+EXAMPLES = {path.name: path for path in sorted((ROOT / "docs" / "ci").iterdir())}
+GITHUB = [name for name in EXAMPLES if name.startswith("github-")]
+GITLAB = [name for name in EXAMPLES if name.startswith("gitlab-")]
 
 ACTION: dict[str, Any] = YAML(typ="safe").load(ROOT / "action.yml")
 _INPUT = re.compile(r"\$\{\{ inputs\.(\w+) \}\}")
@@ -47,7 +44,7 @@ def list_action_steps(**inputs: str) -> Iterator[Step]:
 
 def steps(example: str) -> Iterator[Step]:
     """The shell steps of an example, in their order."""
-    document: dict[str, Any] = YAML(typ="safe").load(StringIO(EXAMPLES[example]))
+    document: dict[str, Any] = YAML(typ="safe").load(EXAMPLES[example])
     if example in GITHUB:
         for job in document["jobs"].values():
             for step in job["steps"]:
