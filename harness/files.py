@@ -23,21 +23,6 @@ from typing import IO, Literal
 from harness.errors import ConfigError
 
 
-def read_regular(path: Path, *, most_bytes: int) -> bytes:
-    """The content of a file in a directory of somebody else. Raises OSError.
-
-    A link, a pipe or a device there could lead to another file, or never end.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes")
-    return content
-
-
 def write_atomically(target: Path, content: str | bytes) -> None:
     """Replace the content of `target` by `content`, which is on the disk when this returns. Raises OSError.
 

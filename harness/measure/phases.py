@@ -262,6 +262,7 @@ MOST_AFTER_BACKUP = 10.0
 """Seconds. A backup that takes longer to end voids the next slice."""
 _LONGER = 1.2
 """How much longer the end of a backup may take than of those before."""
+_PILED = 2.0
 MOST_JITTER = 0.5
 """Seconds. A machine that hung for longer needs no longer pauses: its slices are measured again."""
 
@@ -290,11 +291,11 @@ class Pauses:
 
     def learn(self, timetable: Sequence[Measurement]) -> None:
         """Take the measurements of a timetable into account. They are in the order of time, and at least one."""
-        for measurement in timetable:
+        for measurement, most in zip(timetable, _bound_seconds(timetable), strict=True):
             if measurement.backup is not None:
                 self._cancelled.append(min(measurement.backup.after, MOST_AFTER_BACKUP))
                 continue
-            longest = max([measurement.seconds, *(part.seconds for part in measurement.parts)])
+            longest = min(max([measurement.seconds, *(part.seconds for part in measurement.parts)]), most)
             self._seconds.setdefault((measurement.job, measurement.in_guest), []).append(longest)
             self._of_arm.setdefault((measurement.job, measurement.arm), []).append(longest)
         if timetable[0].round != self._round:
@@ -320,6 +321,24 @@ class Pauses:
     def after_backup(self) -> float:
         """Seconds after a slice with a backup, in addition to the pause after its job, until nothing of both runs."""
         return max([BACKUP_TAIL, *self._cancelled]) * (_LONGER if self._cancelled else 1)
+
+
+def _bound_seconds(timetable: Sequence[Measurement]) -> list[float]:
+    """How long each slice can have taken at most, in seconds, if it had not waited for the I/Os of those before it.
+
+    On a disk that is much slower than was expected, slices pile up: each takes as long as all of them. Together they
+    took no longer than the disk was busy, so each took its share of that. It is allowed _PILED times as much, because
+    jobs differ.
+    """
+    bounds: list[float] = []
+    begun, ended, together = 0.0, -math.inf, 0
+    for slice_ in [*timetable, None]:
+        if slice_ is None or slice_.started >= ended:
+            bounds += [_PILED * (ended - begun) / together] * together if together > 1 else [math.inf] * together
+            begun, together = slice_.started if slice_ is not None else 0.0, 0
+        if slice_ is not None:
+            ended, together = max(ended, slice_.started + slice_.seconds), together + 1
+    return bounds
 
 
 def _estimate_jitter(closer: Sequence[float], lost: float) -> float:

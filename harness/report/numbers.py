@@ -108,11 +108,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def blocks_of_boots(blocks: int, boots: int) -> str:
-    """ "6 blocks", or "3 boots of 2 blocks" if there are several boots with `blocks` in each."""
-    return f"{boots} boots of {count(blocks, 'block')}" if boots > 1 else count(blocks, "block")
-
-
 def sample_count(blocks: int, boots: int | None) -> str:
     """ "6 blocks"; "3 boots" if the guest was booted several times, because the samples are the boots' means then."""
     return count(boots, "boot") if boots is not None and boots > 1 else count(blocks, "block")

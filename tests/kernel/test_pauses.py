@@ -158,3 +158,14 @@ def test_the_ends_of_other_jobs_do_not_count() -> None:
 def test_the_pause_is_never_shorter_than_the_start_of_a_slice_needs() -> None:
     assert pause([lasting(0.9)]) == UNKNOWN_JITTER
     assert pause([lasting(1.0)]) == UNKNOWN_JITTER
+
+
+def test_slices_that_piled_up_on_a_slow_disk_count_with_their_share_of_the_time_in_which_it_was_busy() -> None:
+    piled = [build_measurement("host", job=JOB, started=1000 + late, seconds=60.0 - late) for late in range(60)]
+    assert pause(piled) == pytest.approx(LEAST_JITTER + 1, abs=0.2), "twice a second each, without the slice itself"
+    assert pause([*piled, *[lasting(4.0) for _ in range(3)]]) > 3, "what ran alone counts as it was"
+
+
+def test_two_slices_of_which_one_ended_late_count_as_they_were() -> None:
+    pair = [build_measurement("host", job=JOB, started=1000.0 + late, seconds=1.3) for late in (0.0, 1.2)]
+    assert pause(pair) == pause([lasting(1.3), lasting(1.3)])

@@ -20,7 +20,7 @@ from harness.files import write_atomically
 from harness.image import ImageSet
 from harness.lab.inventory import HostSpec
 from harness.model.mode import LabKind
-from harness.report.numbers import blocks_of_boots, count, microseconds, microseconds_range
+from harness.report.numbers import count, microseconds, microseconds_range
 from harness.results import Run
 
 if TYPE_CHECKING:
@@ -317,3 +317,8 @@ def _describe(calibration: Calibration, samples: Collection[tuple[int, int]]) ->
         added, measured = microseconds(calibration.delay.set_s), microseconds(point)
         sentences.append(f"An added delay of {added} us was measured as {measured} us {microseconds_range(low, high)}.")
     return sentences
+
+
+def blocks_of_boots(blocks: int, boots: int) -> str:
+    """ "6 blocks", or "3 boots of 2 blocks" if there are several boots with `blocks` in each."""
+    return f"{boots} boots of {count(blocks, 'block')}" if boots > 1 else count(blocks, "block")

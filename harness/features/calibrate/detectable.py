@@ -24,11 +24,11 @@ from harness.analysis import (
 )
 from harness.errors import ResultsError
 from harness.feature import PlannedRuns
-from harness.features.calibrate.calibration import Calibration, choose_common_slice, find_calibration
+from harness.features.calibrate.calibration import Calibration, blocks_of_boots, choose_common_slice, find_calibration
 from harness.lab.inventory import HostSpec
 from harness.model.mode import Budget, Cell, LabKind, lab_kind_of
 from harness.model.workloads import Profile, find_profile
-from harness.report.numbers import blocks_of_boots, count, percent
+from harness.report.numbers import count, percent
 from harness.results import CONFIDENCE, CellRecord, Run, RunStore
 from harness.run_id import RunId
 from harness.scenario.legality import budgets_for

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import math
+import os
 import re
+import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +25,7 @@ from harness.errors import ConfigError, MeasurementError, ResultsError
 from harness.features.exchange.document import Document, LatencySpread, ReportedDirection, ReportedJob, read_documents
 from harness.features.exchange.gauges import make_gauges
 from harness.features.exchange.timeline import select_final
-from harness.files import read_regular, write_atomically
+from harness.files import write_atomically
 from harness.measure.fio import is_ramp
 from harness.model.job import Job
 from harness.model.mode import ModeDetail, Place
@@ -337,6 +340,21 @@ def _collect_slices(store: RunStore, rows: Sequence[MeasurementRow]) -> dict[_Ke
                     mode = row.cell.mode_detail if row.cell and row.measurement.arm != Place.HOST else None
                     slices[_Key(row.disk, row.measurement.arm, mode, row.job)].append((document, ran))
     return slices
+
+
+def read_regular(path: Path, *, most_bytes: int) -> bytes:
+    """The content of a file in a directory of somebody else. Raises OSError.
+
+    A link, a pipe or a device there could lead to another file, or never end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes")
+    return content
 
 
 def _read(path: Path) -> tuple[Document, ...]:
