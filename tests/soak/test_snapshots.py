@@ -16,7 +16,7 @@ from tests.e2e.machines import background, command, on_lab_host
 from tests.patience import patience
 from tests.soak.own_disks import measured, own_disks, project
 
-DISK = NullBlkDisk("pooled", 1 << 30, completion_ns=2_000_000, queue_depth=8)
+DISK = NullBlkDisk("pooled", 2 << 30, completion_ns=2_000_000, queue_depth=8)
 SCENARIO = """
 title = "Snapshots of a thin volume"
 disk = "storage"
@@ -39,7 +39,7 @@ most_rounds = 1
 """
 _MAKE = """
 vgcreate --yes --quiet use "$1" &&
-lvcreate --yes --quiet --type thin-pool --size 700m --poolmetadatasize 16m --chunksize 64k --zero n --name pool use &&
+lvcreate --yes --quiet --type thin-pool --size 1800m --poolmetadatasize 16m --chunksize 64k --zero n --name pool use &&
 lvcreate --yes --quiet --virtualsize 32m --thinpool pool --name theirs use &&
 lvcreate --yes --quiet --snapshot --name voh-theirs use/theirs
 """
