@@ -23,16 +23,16 @@ _NAME = "bystander"
 _AT_ONCE = "--ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1"
 # The first part is written once. It must stay as it is.
 _STILL = f"--name=still {_AT_ONCE} --iodepth=4 --rw=write --bs=64k --size=24m --randrepeat=1"
-# The second part is written at random, and read back about two seconds later. One pass takes longer than the tests.
+# The second part is written at random, and read back 64 writes later. One pass takes longer than the tests.
 _LIVE = (
-    f"--name=live {_AT_ONCE} --rw=randwrite --bs=4k --offset=32m --size=96m --rate_iops=30 --verify_backlog=64 "
+    f"--name=live {_AT_ONCE} --rw=randwrite --bs=4k --offset=32m --size=96m --verify_backlog=64 "
     "--time_based --runtime=36000 --output-format=json --output=/run/live.json"
 )
-# $1: the disk. Runs until it is ended, or until it reads something else than it wrote.
+# $1: the disk, $2: writes per second. Runs until it is ended, or until it reads something else than it wrote.
 _BEGIN = f"""
 fio {_STILL} --filename="$1" --do_verify=0 >/run/still.out 2>&1 || {{ cat /run/still.out; exit 1; }}
 (
-    fio {_LIVE} --filename="$1" >/run/live.out 2>&1 & echo $! >/run/live.pid
+    fio {_LIVE} --filename="$1" --rate_iops="$2" >/run/live.out 2>&1 & echo $! >/run/live.pid
     wait $!; echo $? >/run/live.status
 ) </dev/null >/dev/null 2>&1 &
 """
@@ -54,10 +54,10 @@ cat /run/live.out >&2; cat /run/live.json
 class Bystander:
     """The running guest. A check raises HostError if its data is not intact, AssertionError if it does no I/O."""
 
-    def __init__(self, runner: Runner, disk: str) -> None:
+    def __init__(self, runner: Runner, disk: str, iops: int) -> None:
         """`runner` runs commands in the guest, and `disk` is the device there."""
         self._runner = runner
-        self._disk = disk
+        self._words = (disk, str(iops))
         self._run(_BEGIN)
         self._done = (-1, -1)
         self.check()
@@ -79,17 +79,17 @@ class Bystander:
         assert job["write"]["total_ios"] > 0
 
     def _run(self, script: str) -> str:
-        return self._runner.run(["sh", "-c", script, "sh", self._disk], deadline=patience(180)).stdout
+        return self._runner.run(["sh", "-c", script, "sh", *self._words], deadline=patience(180)).stdout
 
 
 @contextmanager
-def bystander(hypervisor: Hypervisor, host: Runner, path: str, size: int) -> Iterator[Bystander]:
+def bystander(hypervisor: Hypervisor, host: Runner, path: str, size: int, *, iops: int = 30) -> Iterator[Bystander]:
     """A running guest whose disk is the volume or file at `path` of the host, of `size` bytes."""
     (pin,) = read_pins(host, [path])
     kind: Literal["block", "file"] = "block" if isinstance(pin, BlockPin) else "file"
     source = BlockSource(path, kind, 0, size, grant=issue(host, pin, []))
     log = CreationLog(host, RunId.new(), LOG)
     with hypervisor.guest(log, [GuestDisk(_NAME, source, Attach())]) as guest:
-        found = Bystander(guest.runner, guest.device(_NAME))
+        found = Bystander(guest.runner, guest.device(_NAME), iops)
         yield found
         found.end()

@@ -98,7 +98,9 @@ def cluster(host: SshRunner, lab_host: Lab) -> Iterator[Cluster]:
         _run(host, script("start"), *(f"/dev/{disk.device}" for disk in _OSDS))
         device = _run(host, _MAKE_OTHERS).split()[-1]
         stack.callback(_run, host, f"rbd unmap {device}")
-        other = stack.enter_context(bystander(lab_host.hypervisor, lab_host.host.runner, device, _BYSTANDER_BYTES))
+        # The cluster does not do many more than 30 writes per second.
+        at = (lab_host.hypervisor, lab_host.host.runner, device, _BYSTANDER_BYTES)
+        other = stack.enter_context(bystander(*at, iops=3))
         yield Cluster(host, other)
 
 
