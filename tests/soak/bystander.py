@@ -54,7 +54,7 @@ cat /run/live.out >&2; cat /run/live.json
 class Bystander:
     """The running guest. A check raises HostError if its data is not intact, AssertionError if it does no I/O."""
 
-    def __init__(self, runner: Runner, disk: str, iops: int) -> None:
+    def __init__(self, runner: Runner, disk: str, iops: int = 30) -> None:
         """`runner` runs commands in the guest, and `disk` is the device there."""
         self._runner = runner
         self._words = (disk, str(iops))
