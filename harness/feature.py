@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from harness.lab.transport.base import Runner
     from harness.layout.build import Rebuild
     from harness.layout.regions import Need, Region
+    from harness.layout.source import NetworkDisk
     from harness.layout.storage import VolumeKind
     from harness.measure.platform import Platform
     from harness.measure.prepare import FilledRegions
@@ -165,6 +166,21 @@ class ArrayMaker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStorage:
+    """What a node of Proxmox VE needs for its storages of one type, which is `kind.space`. An entry is that of a
+    storage in the node's configuration."""
+
+    refuse: Callable[[Mapping[str, Any], Mode], str | None]
+    """Why the volumes of a storage cannot have the layout of a mode, with the remedy; None if they can."""
+    locate: Callable[[Mapping[str, Any]], str] = lambda _entry: ""
+    """The value AT of the key on the node; empty if the kernel knows where its volumes are. With AT,
+    `identify_volume_KEY AT NAME` prints what no other volume has, and `release_volume_KEY AT NAME` ends its use."""
+    open: Callable[[Runner, str, str, str], AbstractContextManager[tuple[str, NetworkDisk | None]]] | None = None
+    """The device of the node for a volume, by AT, its name, and the path that Proxmox VE reports; with it, how QEMU
+    opens the volume if it does not use the device. Raises HostError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureStorage:
     """A kind of storage in use, on which runs create volumes. `[host.NAME.storage.X]` names one by a key of its own."""
 
@@ -184,6 +200,7 @@ class FeatureStorage:
     """Why the storage cannot have the layout of a mode, which it offers, with the remedy; None if it can."""
     describe: Callable[[Mode], str | None] = lambda _mode: None
     """What a reader of the mode's cells must know about its volume."""
+    on_node: NodeStorage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -550,6 +567,18 @@ def feature_storages() -> tuple[FeatureStorage, ...]:
 def find_feature_storage(key: str) -> FeatureStorage | None:
     """The kind of storage in use with this key; None if no feature brings it."""
     return next((storage for storage in feature_storages() if storage.key == key), None)
+
+
+def find_node_storage(type_: str) -> NodeStorage | None:
+    """What storages of this type of Proxmox VE need on a node; None if no feature knows the type."""
+    return next((storage.on_node for storage in feature_storages() if storage.kind.space == type_), None)
+
+
+def locate_on_node(entry: Mapping[str, Any]) -> tuple[()] | tuple[str, str]:
+    """Key and value AT of a storage with this entry of a node's configuration; empty if no feature locates it."""
+    kinds = [storage for storage in feature_storages() if storage.kind.space == entry.get("type")]
+    places = ((kind.key, kind.on_node.locate(entry)) for kind in kinds if kind.on_node is not None)
+    return next((place for place in places if place[1]), ())
 
 
 def storage_scripts(*names: str) -> str:

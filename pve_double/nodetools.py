@@ -5,13 +5,15 @@ Where guests really run, the machine that they run on has these tools itself.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 
 from pve_double.errors import PveError
+from pve_double.executor.memory import MemoryExecutor
 from pve_double.state import Node
 from pve_double.storage.disks import Disk
 from pve_double.storage.store import Volume
-from pve_double.storage.volumes import Storage, split_volume_id
+from pve_double.storage.volumes import CLUSTER, Storage, split_volume_id
 
 _CHUNK = 64 * 1024
 _METADATA = 1 << 30
@@ -28,7 +30,78 @@ def printed(node: Node, words: list[str]) -> str | None:
 
 
 def _resolved(node: Node, path: str) -> list[str]:
+    if path.startswith(f"/dev/rbd-pve/{CLUSTER}/"):
+        image = path.removeprefix(f"/dev/rbd-pve/{CLUSTER}/")
+        if image not in _ceph(node).mapped:
+            raise PveError(f"{path}: No such file or directory")
+        return [_ceph(node).mapped[image]]
     return [_disk(node, path).device]
+
+
+def _ceph(node: Node) -> MemoryExecutor:
+    """What there is of a cluster of Ceph."""
+    if not isinstance(node.executor, MemoryExecutor):
+        raise TypeError("where guests really run, the machine has the commands of Ceph itself")
+    return node.executor
+
+
+def _ceph_pools(node: Node) -> list[Storage]:
+    """A storage for each pool."""
+    found = {each.pool or "rbd": each for each in node.store.storages.values() if each.kind == "rbd"}
+    return list(found.values())
+
+
+def _osd_dump(node: Node) -> list[str]:
+    lines = ["epoch 7", f"fsid {CLUSTER}"]
+    for number, storage in enumerate(_ceph_pools(node), 2):
+        name = storage.pool or "rbd"
+        lines.append(f"pool {number} '{name}' replicated size 3 min_size 2 flags hashpspool application rbd")
+    return [*lines, *(f"osd.{number} up   in  weight 1" for number in range(3))]
+
+
+def _ceph_usage(node: Node) -> list[str]:
+    pools = [
+        {"name": each.pool or "rbd", "stats": {"stored": 0, "max_avail": each.total_bytes, "quota_bytes": 0}}
+        for each in _ceph_pools(node)
+    ]
+    return [json.dumps({"pools": pools}, separators=(",", ":"))]
+
+
+def _image(node: Node, image: str) -> Volume:
+    for volume in node.store.volumes.values():
+        storage, volname = split_volume_id(volume.id)
+        if (config := node.store.config(storage)).kind == "rbd" and config.image_of(volname) == image:
+            return volume
+    raise PveError(f"rbd: error opening image {image}: (2) No such file or directory")
+
+
+def _image_info(node: Node, image: str) -> list[str]:
+    volume = _image(node, image)
+    features = [each for each in _FEATURES if each not in _ceph(node).disabled.get(image, ())]
+    facts = {"name": image.rpartition("/")[2], "id": volume.uid.replace("-", "")[:14], "features": features}
+    return [json.dumps(facts, separators=(",", ":"))]
+
+
+def _image_snapshots(node: Node, image: str) -> list[str]:
+    volume = _image(node, image)
+    taken = sorted(each for each in _ceph(node).snapshots if each.partition("@")[0] == volume.id)
+    return [json.dumps([{"id": 4, "name": each.partition("@")[2]} for each in taken], separators=(",", ":"))]
+
+
+def _disable_feature(node: Node, image: str, feature: str) -> list[str]:
+    _image(node, image)
+    _ceph(node).disabled.setdefault(image, set()).add(feature)
+    return []
+
+
+def _map_image(node: Node, image: str) -> list[str]:
+    _image(node, image)
+    return [_ceph(node).map_image(image)]
+
+
+def _unmap_device(node: Node, device: str) -> list[str]:
+    _ceph(node).unmap_device(device)
+    return []
 
 
 def _partuuid(node: Node, device: str) -> list[str]:
@@ -158,6 +231,8 @@ def _volumes(node: Node, key: str, place: str) -> list[str]:
     return found
 
 
+_FEATURES = ("layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten")
+"""What Ceph gives to a new image."""
 _ANSWERS: Mapping[str, Callable[..., Iterable[str]]] = {
     "readlink|*": _resolved,
     "blkid|PART_ENTRY_UUID|value|*": _partuuid,
@@ -180,6 +255,13 @@ _ANSWERS: Mapping[str, Callable[..., Iterable[str]]] = {
     "ls|*": _directory,
     "find|*|0|d": _remove_directory,
     "df|*": _file_system,
+    "ceph|osd|dump": _osd_dump,
+    "ceph|df|detail|json": _ceph_usage,
+    "rbd|info|json|*": _image_info,
+    "rbd|feature|disable|*|*": _disable_feature,
+    "rbd|snap|ls|json|*": _image_snapshots,
+    "rbd|map|*": _map_image,
+    "rbd|unmap|*": _unmap_device,
 }
 """By the words of a command that are not options; `*` stands for any."""
 _SILENT = ("udevadm", "lvchange")

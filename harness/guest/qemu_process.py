@@ -22,6 +22,8 @@ from harness.model.values import NO_LIMIT, normalise_list
 from harness.untrusted import reading
 
 _LOOK = read_script("harness.guest", "read_qemu_process.sh")
+NETWORK_DRIVERS = ("rbd",)
+"""The drivers of QEMU that are clients of a network."""
 _ENGINES = {"native": "Linux AIO", "io_uring": "linux io_uring"}
 """QEMU's option, and its name in QEMU's log."""
 

@@ -104,7 +104,7 @@ LIBVIRT = LibvirtSpec()
 ROOT = "root@pam"
 """PVE lets only this user attach a device by its path, and only with a password."""
 API_PORT = 8006
-StoredLayout = Literal["lvm", "lvm-thin", "raw", "qcow2", "zvol"]
+StoredLayout = Literal["lvm", "lvm-thin", "raw", "qcow2", "zvol", "rbd"]
 """Kinds of layout that are a volume on a storage."""
 
 Network = Literal["agent", "static", "cloud-init"]

@@ -54,6 +54,7 @@ _KINDS: Mapping[str, _Kind] = {
         "images",
     ),
     "lvmthin": _kind("vgname thinpool", "", "images rootdir", "images rootdir"),
+    "rbd": _kind("", "monhost pool data-pool namespace username krbd keyring", "images rootdir", "images"),
     "zfspool": _kind("pool", "blocksize sparse mountpoint", "images rootdir", "images rootdir"),
 }
 """The types that the double has."""
@@ -120,13 +121,16 @@ def _apply(storage: Storage, settings: Mapping[str, str]) -> None:
             storage.disabled = value == "1"
         elif key in {"path", "vgname", "thinpool", "pool"}:
             setattr(storage, key, value)
-        elif key != "content":
+        elif key not in {"content", "keyring"}:
             storage.options[key] = value
 
 
 def _activate(call: Call, storage: Storage) -> None:
     """Find what the storage names. PVE takes a volume group on trust, but neither a mount point nor a ZFS pool."""
     pools = call.node.disks.pools
+    if storage.kind == "rbd":
+        # RBDPlugin::activate_storage does nothing.
+        return
     if storage.path:
         expected = storage.options.get("is_mountpoint", "no") not in {"no", "0"}
         if expected and not storage.disabled and storage.path not in {each.path for each in pools}:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pve_double.errors import PveError
 from pve_double.executor.base import GuestFailed, GuestHungUp, QemuFailed
 from pve_double.executor.guest import READ_BYTES, UNANSWERED
 from pve_double.qemu import devices, network
@@ -72,6 +73,12 @@ class MemoryExecutor:
         self.guests: dict[int, Guest] = {}
         self.snapshots: set[str] = set()
         """What its storages have, as VOLUME@NAME."""
+        self.mapped: dict[str, str] = {}
+        """The devices of images of Ceph, by POOL[/NAMESPACE]/IMAGE."""
+        self.held: set[str] = set()
+        """Devices that something has open, set by a test."""
+        self.disabled: dict[str, set[str]] = {}
+        """Features of images that are off, by image."""
         self.containers: set[int] = set()
         """Those that run."""
         self.missing: set[str] = set()
@@ -170,6 +177,25 @@ class MemoryExecutor:
 
     def drop_snapshot(self, storage: Storage, volname: str, name: str) -> None:
         self.snapshots.discard(f"{storage.id}:{volname}@{name}")
+
+    def map(self, storage: Storage, volname: str) -> None:
+        self.map_image(storage.image_of(volname))
+
+    def map_image(self, image: str) -> str:
+        """The device of an image, which is mapped if it is not yet."""
+        taken = set(self.mapped.values())
+        free = next(path for path in (f"/dev/rbd{number}" for number in itertools.count()) if path not in taken)
+        return self.mapped.setdefault(image, free)
+
+    def unmap(self, storage: Storage, volname: str) -> None:
+        if (device := self.mapped.get(storage.image_of(volname))) is not None:
+            self.unmap_device(device)
+
+    def unmap_device(self, device: str) -> None:
+        """Raises PveError where something has it open, as RBDPlugin::unmap_volume."""
+        if device in self.held:
+            raise PveError(f"can't unmap rbd device {device}: rbd: sysfs write failed")
+        self.mapped = {image: path for image, path in self.mapped.items() if path != device}
 
     def put(self, file: Path, storage: Storage, volname: str) -> None: ...
 

@@ -50,6 +50,8 @@ class NodeStorage:
                 options = ["-s"] if storage.options.get("sparse", "0") != "0" else []
                 options += ["-b", storage.options["blocksize"]] if "blocksize" in storage.options else []
                 self._run("zfs", "create", *options, "-V", str(size_bytes), f"{storage.pool}/{volname}")
+            case "rbd":
+                self._rbd(storage, "create", "--image-format", "2", "--size", f"{size_bytes >> 20}M", volname=volname)
             case _:
                 self._create_file(storage, volname, size_bytes)
 
@@ -63,7 +65,10 @@ class NodeStorage:
         self._run("qemu-img", "create", "-q", *options, "-f", format_, path, str(size_bytes))
 
     def remove(self, storage: Storage, volname: str) -> None:
-        if storage.vgname:
+        if storage.kind == "rbd":
+            self._rbd(storage, "snap", "purge", "--no-progress", volname=volname)
+            self._rbd(storage, "rm", "--no-progress", volname=volname)
+        elif storage.vgname:
             self._lvm("lvremove", "--yes", f"{storage.vgname}/{volname}")
         elif storage.pool:
             self._run("zfs", "destroy", "-r", f"{storage.pool}/{storage.parse(volname).name}")
@@ -76,7 +81,9 @@ class NodeStorage:
         self._run("qemu-img", "convert", "-n", "-f", formats[0], "-O", formats[1], *paths, deadline=600)
 
     def rename(self, storage: Storage, volname: str, new: str) -> None:
-        if storage.vgname:
+        if storage.kind == "rbd":
+            self._rbd(storage, "rename", storage.image_of(volname), storage.image_of(new))
+        elif storage.vgname:
             self._lvm("lvrename", storage.vgname, volname, new)
         elif storage.pool:
             self._run("zfs", "rename", f"{storage.pool}/{volname}", f"{storage.pool}/{new}")
@@ -84,7 +91,9 @@ class NodeStorage:
             self._run("mv", storage.path_of(volname), storage.path_of(new))
 
     def resize(self, storage: Storage, volname: str, size_bytes: int) -> None:
-        if storage.vgname:
+        if storage.kind == "rbd":
+            self._rbd(storage, "resize", "--no-progress", "--size", f"{size_bytes >> 20}M", volname=volname)
+        elif storage.vgname:
             self._lvm("lvextend", "--size", f"{size_bytes}b", f"{storage.vgname}/{volname}")
         elif storage.pool:
             self._run("zfs", "set", f"volsize={size_bytes}", f"{storage.pool}/{volname}")
@@ -99,14 +108,37 @@ class NodeStorage:
                 self._lvm("lvcreate", *taken, f"{storage.vgname}/{volname}")
             case "zfspool":
                 self._run("zfs", "snapshot", f"{storage.pool}/{volname}@{name}")
+            case "rbd":
+                self._rbd(storage, "snap", "create", "--no-progress", "--snap", name, volname=volname)
             case _:
                 raise PveError(f"the double takes no snapshots on storages of type {storage.kind}", status=501)
 
     def drop_snapshot(self, storage: Storage, volname: str, name: str) -> None:
         if storage.kind == "lvmthin":
             self._lvm("lvremove", "--yes", f"{storage.vgname}/snap_{volname}_{name}")
+        elif storage.kind == "rbd":
+            self._rbd(storage, "snap", "rm", "--no-progress", "--snap", name, volname=volname)
         else:
             self._run("zfs", "destroy", f"{storage.pool}/{volname}@{name}")
+
+    def map(self, storage: Storage, volname: str) -> None:
+        if not self._is_mapped(storage, volname):
+            self._rbd(storage, "map", volname=volname)
+            self._run("udevadm", "settle", "--timeout=20")
+
+    def unmap(self, storage: Storage, volname: str) -> None:
+        if self._is_mapped(storage, volname):
+            self._rbd(storage, "unmap", storage.link_of(volname))
+
+    def _is_mapped(self, storage: Storage, volname: str) -> bool:
+        return self._commands.run(["test", "-b", storage.link_of(volname)], check=False).status == 0
+
+    def _rbd(self, storage: Storage, *words: str, volname: str | None = None) -> None:
+        """A command of Ceph with the storage's login, on the image of a volume if one is given."""
+        login = storage.rbd_login
+        options = ["--conf", login["conf"], "--id", login["id"], "--keyring", login["keyring"]]
+        image = [storage.image_of(volname)] if volname is not None else []
+        self._run("rbd", *options, *words, *image)
 
     def put(self, file: Path, storage: Storage, volname: str) -> None:
         with file.open("rb") as content:

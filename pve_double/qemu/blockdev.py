@@ -38,6 +38,8 @@ class Image:
     path: str
     format: str
     storage_kind: str = ""
+    rbd: Mapping[str, str] | None = None
+    """How QEMU opens an image of Ceph by itself: RBDPlugin.pm, qemu_blockdev_options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,11 @@ def blockdev(drive: Drive, image: Image) -> dict[str, Any]:
     if not drive.is_cdrom:
         common |= {"detect-zeroes": _detect_zeroes(drive), "discard": _discard(drive)}
     node = hashlib.sha256(f"{drive.key} {drive.file}".encode()).hexdigest()[:30]
-    file = common | {"aio": engine(drive, image), "cache": cache, "driver": _protocol(image), "filename": image.path}
+    if image.rbd is not None:
+        file = common | {"cache": cache, "driver": "rbd", **image.rbd}
+    else:
+        place = {"driver": _protocol(image), "filename": image.path}
+        file = common | {"aio": engine(drive, image), "cache": cache, **place}
     formatted = common | {"cache": cache, "driver": image.format, "file": file | {"node-name": f"e{node}"}}
     name = f"drive-{drive.key}"
     if drive.flag("scsiblock"):

@@ -32,7 +32,7 @@ def _has_feature(node: Node, feature: str, drive: Drive, *, of_snapshot: bool) -
     if not is_volume_id(drive.file):
         return False
     named, kind = node.store.parse(drive.file), node.store.config(split_volume_id(drive.file)[0]).kind
-    thin = kind in {"lvmthin", "zfspool"}
+    thin = kind in {"lvmthin", "zfspool", "rbd"}
     match feature:
         case "snapshot":
             return not named.is_base and (thin or named.format == "qcow2")
@@ -150,7 +150,7 @@ def _check_clone_access(request: Request, config: Config, storage: str | None) -
 def _names_its_base(node: Node, storage: str, volname: str, target: str) -> bool:
     """Whether a clone of this volume has its base in its name: that of a base volume on a directory or on ZFS."""
     of = node.store.config(storage)
-    return storage == target and of.parse(volname).is_base and (bool(of.path) or of.kind == "zfspool")
+    return storage == target and of.parse(volname).is_base and (bool(of.path) or of.kind in ("zfspool", "rbd"))
 
 
 def _cloned(request: Request, source: Config, new: int, params: Mapping[str, str], log: TaskLog) -> Config:

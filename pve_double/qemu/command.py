@@ -34,7 +34,12 @@ def image_of(node: Node, drive: Drive) -> Image | None:
     if not is_volume_id(drive.file):
         return Image(drive.file, "raw")
     storage = node.store.config(split_volume_id(drive.file)[0])
-    return Image(node.store.path(drive.file), node.store.parse(drive.file).format, storage.kind)
+    rbd = None
+    if storage.kind == "rbd" and not storage.maps_images:
+        pool, *namespace, image = storage.image_of(split_volume_id(drive.file)[1]).split("/")
+        rbd = {"pool": pool, "image": image, "conf": storage.rbd_login["conf"], "user": storage.rbd_login["id"]}
+        rbd |= {"namespace": namespace[0]} if namespace else {}
+    return Image(node.store.path(drive.file), node.store.parse(drive.file).format, storage.kind, rbd)
 
 
 def drive_command(node: Node, config: Config, drive: Drive, log: TaskLog) -> list[str]:

@@ -51,6 +51,7 @@ def start(node: Node, machine: Machine, log: TaskLog) -> None:
     for drive in drives(config):
         if is_volume_id(drive.file):
             node.store.activate(drive.file)
+            node.store.map(drive.file)
     _refuse_as_qemu(node, machine, log)
     try:
         pid = node.executor.start(machine.vmid, config, words)
@@ -111,6 +112,17 @@ def stop(node: Node, vmid: int, log: TaskLog, *, skiplock: bool = False) -> None
             machine.check_lock()
         node.executor.kill(vmid)
         machine.process = None
+        _clean_up(node, machine, log)
+
+
+def _clean_up(node: Node, machine: Machine, log: TaskLog) -> None:
+    """After the end of a VM, QemuServer::vm_stop_cleanup only warns if a volume cannot be deactivated."""
+    for drive in drives(machine.config):
+        if is_volume_id(drive.file):
+            try:
+                node.store.unmap(drive.file)
+            except PveError as failed:
+                log.line(str(failed))
 
 
 def _is_paused(node: Node, vmid: int) -> bool:
@@ -167,6 +179,7 @@ def shut_down(
         log.line("VM still running - terminating now with SIGTERM")
         node.executor.kill(vmid)
         machine.process = None
+    _clean_up(node, machine, log)
 
 
 def require_running(node: Node, vmid: int) -> Machine:

@@ -120,7 +120,7 @@ def has_snapshots(node: Node, drive: Drive) -> bool:
     if not is_volume_id(drive.file):
         return False
     storage = node.store.config(split_volume_id(drive.file)[0])
-    return storage.kind in {"lvmthin", "zfspool"} or node.store.parse(drive.file).format == "qcow2"
+    return storage.kind in {"lvmthin", "zfspool", "rbd"} or node.store.parse(drive.file).format == "qcow2"
 
 
 def delete_snapshot_task(node: Node, user: str, vmid: int, name: str) -> str:

@@ -70,6 +70,10 @@ class Backing(Protocol):
 
     def drop_snapshot(self, storage: Storage, volname: str, name: str) -> None: ...
 
+    def map(self, storage: Storage, volname: str) -> None: ...
+
+    def unmap(self, storage: Storage, volname: str) -> None: ...
+
     def put(self, file: Path, storage: Storage, volname: str) -> None: ...
 
 
@@ -139,7 +143,7 @@ class Store:
 
     def used_bytes(self, storage: Storage) -> int:
         """Thin volumes hold nothing that was not written, and nothing is written to the double's."""
-        return 0 if storage.kind == "lvmthin" else sum(volume.size_bytes for volume in self.of(storage.id))
+        return 0 if storage.kind in ("lvmthin", "rbd") else sum(volume.size_bytes for volume in self.of(storage.id))
 
     def allocate(
         self, storage_id: str, vmid: int, log: TaskLog, *, size_bytes: int, format_: str | None = None, name: str = ""
@@ -153,7 +157,7 @@ class Store:
             volid = f"{storage_id}:{volname}"
             self._refuse(storage, volname, size_bytes)
             if storage.pool:
-                # ZFSPoolPlugin::zfs_create_zvol: whole MiB.
+                # ZFSPoolPlugin::zfs_create_zvol, RBDPlugin::alloc_image: whole MiB.
                 size_bytes = -(-size_bytes // _MIB) * _MIB
             self.backing.create(storage, volname, size_bytes)
             self.volumes[volid] = Volume(volid, "images", format_, size_bytes, int(time.time()), vmid)
@@ -177,8 +181,10 @@ class Store:
     def _refused_by_plugin(self, storage: Storage, volname: str, size_bytes: int) -> str | None:
         """What the plugin's own tool says of a volume that it cannot make; a file may be of any size."""
         exists = f"{storage.id}:{volname}" in self.volumes
-        if storage.path:
-            return f"disk image '{storage.path_of(volname)}' already exists" if exists else None
+        if storage.path or storage.kind == "rbd":
+            of_rbd = f"rbd create '{volname}' error: rbd: create error: (17) File exists"
+            said = f"disk image '{storage.path_of(volname)}' already exists" if storage.path else of_rbd
+            return said if exists else None
         if storage.pool:
             why = "dataset already exists" if exists else "volume size cannot be zero" if not size_bytes else None
             return why and f"zfs error: cannot create '{storage.pool}/{volname}': {why}"
@@ -245,6 +251,9 @@ class Store:
         storage = self.enabled(storage_id)
         storage.parse(volname)
         self.locks.take(storage_id)
+        if storage.kind == "rbd":
+            # RBDPlugin::free_image deactivates it first.
+            self.backing.unmap(storage, volname)
         with self._lock:
             if self.volumes.pop(volid, None) is None:
                 if storage.path:
@@ -287,6 +296,18 @@ class Store:
             old = self.volumes[volid]
             self.backing.resize(self.config(storage_id), volname, size_bytes)
             self.volumes[volid] = replace(old, size_bytes=size_bytes)
+
+    def map(self, volid: str) -> None:
+        """Before a VM uses it: an image of Ceph on a storage with krbd becomes a device (RBDPlugin::map_volume)."""
+        storage_id, volname = split_volume_id(volid)
+        if (storage := self.config(storage_id)).kind == "rbd" and storage.maps_images:
+            self.backing.map(storage, volname)
+
+    def unmap(self, volid: str) -> None:
+        """After that, also without krbd (RBDPlugin::deactivate_volume). Raises PveError where something has it open."""
+        storage_id, volname = split_volume_id(volid)
+        if (storage := self.config(storage_id)).kind == "rbd":
+            self.backing.unmap(storage, volname)
 
     def take_snapshot(self, volid: str, name: str) -> None:
         """Take a snapshot of a volume on its storage."""
@@ -332,7 +353,7 @@ class Store:
         if volume.content == "backup":
             entry |= {"subtype": "qemu"} | ({"notes": volume.notes} if volume.notes else {})
         if storage.pool and is_image:
-            # ZFSPoolPlugin::list_images: without a time.
+            # ZFSPoolPlugin::list_images, RBDPlugin::list_images: without a time.
             return entry | {"name": storage.parse(split_volume_id(volume.id)[1]).name, "parent": self.parent(volume)}
         if storage.path and is_image:
             entry |= {"used": self.allocated_bytes(volume), "parent": self.parent(volume)}
@@ -381,7 +402,7 @@ class Store:
             "content": ",".join(sorted(storage.content)),
             "active": int(online),
             "enabled": int(not storage.disabled),
-            "shared": 0,
+            "shared": int(storage.kind == "rbd"),
             "total": total,
             "used": used,
             "avail": total - used,

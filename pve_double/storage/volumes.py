@@ -10,6 +10,8 @@ from typing import Any
 from pve_double.errors import PveError
 from pve_double.formats import VOLUME_ID
 
+CLUSTER = "5c1e9a70-7f43-4b0a-9f0e-2d6b8c3a4e11"
+"""The id of the cluster of Ceph that the node belongs to."""
 FILE_FORMATS = ("raw", "qcow2", "vmdk")
 SUBDIRECTORIES: Mapping[str, str] = {
     "images": "images", "iso": "template/iso", "vztmpl": "template/cache", "backup": "dump", "snippets": "snippets",
@@ -69,7 +71,7 @@ class Storage:
             return _parse_file(volname)
         if self.kind == "zfspool":
             return _parse_zfs(volname)
-        return _parse_lvm(volname)
+        return _parse_rbd(volname) if self.kind == "rbd" else _parse_lvm(volname)
 
     def path_of(self, volname: str) -> str:
         """Where the volume is on the node."""
@@ -79,10 +81,45 @@ class Storage:
             return (
                 f"{directory}/{named.vmid}/{named.name}" if named.content == "images" else f"{directory}/{named.name}"
             )
+        if self.kind == "rbd":
+            return self.link_of(volname) if self.maps_images else f"rbd:{self.image_of(volname)}{self._login}"
         if named.content == "images":
             directory = f"/dev/zvol/{self.pool}" if self.kind == "zfspool" else f"/dev/{self.vgname}"
             return f"{directory}/{named.name}"
         raise PveError(f"storage '{self.id}' has no path for '{volname}'")
+
+    @property
+    def maps_images(self) -> bool:
+        """Whether the kernel of the node opens its images, and not QEMU."""
+        return self.options.get("krbd", "0") != "0"
+
+    def image_of(self, volname: str) -> str:
+        """The image of a volume as POOL[/NAMESPACE]/IMAGE: RBDPlugin.pm, get_rbd_path."""
+        namespace = self.options.get("namespace")
+        return "/".join([self.pool or "rbd", *([namespace] if namespace else []), self.parse(volname).name])
+
+    def link_of(self, volname: str) -> str:
+        """Where the device of an image is once the node has mapped it: RBDPlugin.pm, get_rbd_dev_path."""
+        return f"/dev/rbd-pve/{CLUSTER}/{self.image_of(volname)}"
+
+    @property
+    def rbd_login(self) -> dict[str, str]:
+        """Files and user of the clients of Ceph: CephConfig.pm, ceph_connect_option."""
+        own = "monhost" in self.options
+        conf = f"/etc/pve/priv/ceph/{self.id}.conf" if own else "/etc/pve/ceph.conf"
+        return {
+            "conf": conf,
+            "id": self.options.get("username", "admin"),
+            "keyring": f"/etc/pve/priv/ceph/{self.id}.keyring",
+        }
+
+    @property
+    def _login(self) -> str:
+        login = self.rbd_login
+        words = [f"conf={login['conf']}"]
+        if monitors := self.options.get("monhost"):
+            words += [f"mon_host={';'.join(re.split('[ ,;]+', monitors))}".replace(":", "\\:"), "auth_supported=cephx"]
+        return "".join(f":{word}" for word in [*words, f"id={login['id']}", f"keyring={login['keyring']}"])
 
     def volname_of_file(self, path: str) -> str | None:
         """The volume that a path in one of the directories for whole files would be; None for other paths."""
@@ -96,6 +133,7 @@ class Storage:
         """As GET /storage/{storage} has it."""
         where = {"path": self.path, "vgname": self.vgname, "thinpool": self.thinpool, "pool": self.pool}
         entry: dict[str, Any] = {"storage": self.id, "type": self.kind, "content": ",".join(sorted(self.content))}
+        entry |= {"shared": 1} if self.kind == "rbd" else {}
         entry |= self.options | {key: value for key, value in where.items() if value}
         return entry | ({"disable": 1} if self.disabled else {})
 
@@ -146,4 +184,11 @@ def _parse_zfs(volname: str) -> Named:
     match = re.fullmatch(r"(?:base-\d+-\S+/)?((?:base|vm)-(\d+)-\S+)", volname)
     if match is None:
         raise PveError(f"unable to parse zfs volume name '{volname}'")
+    return Named("images", match[1], "raw", int(match[2]))
+
+
+def _parse_rbd(volname: str) -> Named:
+    match = re.fullmatch(r"(?:base-\d+-\S+/)?((?:base|vm)-(\d+)-\S+)", volname)
+    if match is None:
+        raise PveError(f"unable to parse rbd volume name '{volname}'")
     return Named("images", match[1], "raw", int(match[2]))

@@ -10,21 +10,24 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.features.rbd import images
 from harness.guest.proxmox import removal
-from harness.lab import created, pin, space
+from harness.lab import created, pin, space, storage_look
 from harness.lab.created import CreationLog, Entry, read_log
 from harness.lab.guard import writable as probes
 from harness.lab.guard.writable import PROBES
 from harness.lab.inventory import DiskById
 from harness.lab.transport import base
 from harness.lab.transport.base import Completed, HeldCommand, failed
+from harness.lab.transport.local import LocalRunner
 from harness.run_id import RunId
 from pve_double import nodeshell
+from pve_double.executor.memory import MemoryExecutor
 from pve_double.server import Serving
 from pve_double.storage.disks import Disk
 
@@ -44,6 +47,9 @@ _SCRIPTS = (
     removal.MOUNT_POINT,
     removal.REMOVE_MOUNT_POINT,
     space._LOOK,
+    storage_look._LOOK,
+    images._MAP_VOLUME,
+    'release_volume_rbd "$@"\n',
 )
 """They run for real: nothing in them is a command that this machine has and that changes a disk."""
 
@@ -123,6 +129,23 @@ class NodeShell(PlayedShell):
     def log(self, run_id: RunId) -> CreationLog:
         return CreationLog(self, run_id, str(self.directory))
 
+    @contextmanager
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[HeldCommand]:
+        """Only images of Ceph are held open."""
+        executor = self.node.executor
+        if argv[2] != images._HOLD or not isinstance(executor, MemoryExecutor):
+            with super().hold(argv, what=what, deadline=deadline) as held:
+                yield held
+                return
+        (device,) = nodeshell.run(self.node, ["readlink", "-e", argv[4]]).text.split()
+        executor.held.add(device)
+        try:
+            # The device is not on this machine.
+            with LocalRunner().hold(["sh", "-c", "echo held && exec cat"], what=what, deadline=deadline) as held:
+                yield held
+        finally:
+            executor.held.discard(device)
+
     @property
     def logged(self) -> list[Entry]:
         return read_log(self, str(self.directory))
@@ -136,7 +159,8 @@ class NodeShell(PlayedShell):
             return self._answered(argv[6:], said, stdin, deadline)
         if (failing := self._failing(argv)) is not None:
             return failing
-        if script in _SCRIPTS:
+        # Shell functions of a storage may be before them.
+        if script.endswith(_SCRIPTS):
             # The log is on this machine, not on the double.
             env = None if script == created._READ else self._environment
             done = subprocess.run(

@@ -11,11 +11,10 @@ import libvirt
 import pytest
 
 from harness.errors import HostError
+from harness.features.borrow.libvirt import devices_for, devices_plugged
 from harness.guest.libvirt import plugged
 from harness.guest.libvirt.backend import LibvirtRemover
 from harness.guest.libvirt.effective import live_xml
-from harness.guest.libvirt.plugged import devices_plugged
-from harness.guest.libvirt.plugging import devices_for
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import CreationLog, read_log
 from harness.lab.guard.writable import issue
@@ -168,7 +167,7 @@ def test_an_iothread_of_a_vm_that_was_started_anew_is_its_own(borrowing: Borrowi
 def test_a_device_that_is_plugged_in_after_its_deadline_stays_recorded_until_it_is_unplugged(
     borrowing: Borrowing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugged, "PLUG_SECONDS", 0.1)
+    monkeypatch.setattr("harness.features.borrow.libvirt.PLUG_SECONDS", 0.1)
     answers = threading.Event()
     borrowing.domain.before_change = lambda change: None if change != "plug ua-raw" else require(answers.wait(20))
     with pytest.raises(HostError, match=r"did not plug .*/raw into the VM shop within 100 ms") as error:

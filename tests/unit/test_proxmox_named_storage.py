@@ -49,7 +49,7 @@ def named(storage: str) -> DiskByStorage:
         ("nfs", ("raw", "qcow2")),
         ("zfspool", ("zvol",)),
         ("iscsi", ()),
-        ("rbd", ()),
+        ("rbd", ("rbd",)),
     ],
 )
 def test_the_type_of_a_storage_decides_its_layouts(kind: str, layouts: tuple[str, ...]) -> None:
@@ -67,12 +67,11 @@ def test_a_storage_that_the_node_does_not_have_is_refused(client: Client) -> Non
         add_layouts(client, named("nowhere"))
 
 
-def test_a_ceph_pool_is_refused_with_the_reason(node: Node, client: Client) -> None:
-    node.store.storages["ceph"] = Storage("ceph", "rbd", frozenset({"images"}), 1 << 40, pool="vms")
-    why = "storage ceph is of type rbd: virt-overhead measures images of Ceph only on hosts with libvirt"
-    with pytest.raises(Unsupported, match=why) as error:
-        add_layouts(client, named("ceph"))
-    assert error.value.hint == "allowed: a storage of type lvm, lvmthin, dir, nfs, cifs, cephfs, btrfs, zfspool"
+def test_a_type_without_disk_images_is_refused_with_the_types_that_have_them(node: Node, client: Client) -> None:
+    node.store.storages["target"] = Storage("target", "iscsi", frozenset({"images"}), 1 << 40)
+    with pytest.raises(Unsupported, match="storage target is of type iscsi") as error:
+        add_layouts(client, named("target"))
+    assert error.value.hint == "allowed: a storage of type lvm, lvmthin, dir, nfs, cifs, cephfs, btrfs, zfspool, rbd"
 
 
 def test_modes_that_the_storage_does_not_offer_are_skipped_with_the_reason(ours: ProxmoxHypervisor) -> None:

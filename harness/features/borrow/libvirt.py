@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -27,7 +28,7 @@ from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.binding import libvirt, libvirt_qemu
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal, ask, connect
-from harness.guest.libvirt.domain import name_alias
+from harness.guest.libvirt.domain import AnyPlace, DomainDisks, UsedIds, name_alias
 from harness.guest.libvirt.effective import (
     PID_FILE,
     Running,
@@ -39,13 +40,22 @@ from harness.guest.libvirt.effective import (
     running,
 )
 from harness.guest.libvirt.guest import LibvirtGuest, RunningDomain, last_words
-from harness.guest.libvirt.plugged import devices_plugged
-from harness.guest.libvirt.plugging import devices_for, find_plugged, list_threads, read_attribute
+from harness.guest.libvirt.plugged import LIVE, PLUG_SECONDS, identify_process, remove_thread, unplug
+from harness.guest.libvirt.plugging import (
+    AddedThread,
+    PluggedIn,
+    find_plugged,
+    list_threads,
+    read_attribute,
+    read_numbers,
+    read_source,
+)
 from harness.guest.libvirt.requirements import Attachments, resolve_attachments
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.qemu_process import find_qemu_threads
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
+from harness.lab.guard import require_leading_to
 from harness.lab.hosts import Host
 from harness.lab.inventory import BorrowedVm, LibvirtSpec
 from harness.lab.transport.base import Overdue, Runner, within
@@ -332,3 +342,128 @@ class BorrowedDomain(LibvirtGuest):
     def _running(self) -> Running:
         domain = running(self._connection, self._domain, self._host)
         return add_plugged(domain, [name_alias(disk) for disk in self._attached.disks.values()])
+
+
+@dataclass(frozen=True, slots=True)
+class PluggableDevice:
+    """A controller or a disk to plug in. `target` and `source` are empty for a controller."""
+
+    xml: str
+    alias: str
+    target: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What a VM gets: iothreads by their ids, controllers, and disks by the names of the modes."""
+
+    threads: tuple[int, ...]
+    controllers: tuple[PluggableDevice, ...]
+    disks: dict[str, PluggableDevice]
+
+
+def devices_for(live: ET.Element, disks: Sequence[GuestDisk], token: str) -> Devices:
+    """The devices that attach these disks to a VM that runs as `live`, without addresses: libvirt chooses them.
+
+    `token` makes the aliases of the controllers unique.
+    """
+    taken = find_used_ids(live)
+    root = ET.Element("devices")
+    added = DomainDisks(root, AnyPlace(), "q35", taken)
+    users = Counter(disk.source.path for disk in disks)
+    for disk in disks:
+        added.add(disk, shared=disk.shared or users[disk.source.path] > 1)
+    controllers = []
+    for controller in root.iterfind("controller"):
+        alias = f"ua-voh-{token}-{controller.get('index')}"
+        ET.SubElement(controller, "alias", name=alias)
+        controllers.append(PluggableDevice(_format_xml(controller), alias))
+    return Devices(
+        tuple(range(taken.threads + 1, added.threads + 1)),
+        tuple(controllers),
+        {disk.name: _describe_device(element) for disk, element in zip(disks, root.iterfind("disk"), strict=True)},
+    )
+
+
+def find_used_ids(live: ET.Element) -> UsedIds:
+    """The iothreads, SCSI controllers and names of disks that the VM has."""
+    scsi = frozenset(read_numbers(live, "devices/controller[@type='scsi']", "index"))
+    names = frozenset(target.get("dev", "") for target in live.iterfind("devices/disk/target"))
+    return UsedIds(max(list_threads(live), default=0), scsi, names)
+
+
+def _describe_device(disk: ET.Element) -> PluggableDevice:
+    return PluggableDevice(
+        _format_xml(disk),
+        read_attribute(disk, "alias", "name"),
+        read_attribute(disk, "target", "dev"),
+        read_source(disk),
+    )
+
+
+def _format_xml(element: ET.Element) -> str:
+    ET.indent(element)
+    return ET.tostring(element, encoding="unicode").strip()
+
+
+@contextmanager
+def devices_plugged(
+    connection: Connection, domain: Any, log: CreationLog, disks: Sequence[GuestDisk], devices: Devices
+) -> Iterator[None]:
+    """The running VM has the iothreads, controllers and disks until the end of the block.
+
+    Each is in the creation log before it is added. Raises HostError if libvirt refuses one, or if the VM does not
+    release one at the end: then it stays in the log, and so does everything below it.
+    """
+    name, uuid = domain.name(), domain.UUIDString()
+    persistent = bool(connection.call(f"report whether it has a definition of {name}", domain.isPersistent))
+    serials = tuple(dict.fromkeys(serial for disk in disks for serial in disk.source.writable.disks))
+    with ExitStack() as stack:
+        if devices.threads:
+            process = identify_process(log.runner, name)
+            for number in devices.threads:
+                thread = AddedThread(
+                    disks=serials, name=name, uuid=uuid, thread=number, process=process, persistent=persistent
+                )
+                stack.enter_context(log.making(thread, partial(remove_thread, connection, log.runner, thread)))
+                _add(connection, f"add an iothread to {name}", partial(domain.addIOThread, number, LIVE))
+        for controller in devices.controllers:
+            stack.enter_context(_plug(connection, domain, log, controller, serials, persistent=persistent))
+        for disk in disks:
+            require_leading_to({disk.source.path: disk.source.writable})
+            serials_of_disk = disk.source.writable.disks
+            stack.enter_context(
+                _plug(connection, domain, log, devices.disks[disk.name], serials_of_disk, persistent=persistent)
+            )
+        yield
+
+
+@contextmanager
+def _plug(
+    connection: Connection,
+    domain: Any,
+    log: CreationLog,
+    device: PluggableDevice,
+    serials: tuple[str, ...],
+    *,
+    persistent: bool,
+) -> Iterator[None]:
+    made = PluggedIn(
+        disks=serials,
+        name=domain.name(),
+        uuid=domain.UUIDString(),
+        alias=device.alias,
+        target=device.target,
+        source=device.source,
+        persistent=persistent,
+    )
+    with log.making(made, partial(unplug, connection, made)):
+        what = f"plug {device.source or device.alias} into the VM {made.name}"
+        _add(connection, what, partial(domain.attachDeviceFlags, device.xml, LIVE))
+        yield
+
+
+def _add(connection: Connection, what: str, action: Callable[[], object]) -> None:
+    hint = "a VM of the type q35 needs a free pcie-root-port for each disk; select fewer modes with -k"
+    connection.call(what, action, deadline=PLUG_SECONDS, hint=hint, creates=True)

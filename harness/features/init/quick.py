@@ -104,4 +104,7 @@ def select_cells(storage: StorageOffer, *, host_only: bool) -> str:
     if host_only:
         return f"{scenario}-host-"
     layout = next((layout for layout in _PREFERRED if layout in storage.layouts), storage.layouts[0])
+    if layout == "rbd" and storage.key == "storage":
+        # Proxmox VE has the client for a storage, and the mode of the other one is skipped.
+        return f"{scenario}-rbd- or {scenario}-librbd-"
     return f"{scenario}-{layout}-" + (" and not lvm-thin" if layout == "lvm" else "")

@@ -304,7 +304,8 @@ def _format_storage(client: Client, entry: Mapping[str, Any], names: Names) -> S
     usable = max(free - reserve_bytes(total), 0)
     if usable < LEAST_BYTES:
         return NotOffered(f"storage {name} ({kind})", explain_too_little(free, total))
-    notes = (f"type {kind}", *(["shared with other nodes"] if entry.get("shared") else []))
+    krbd = [f"krbd {int(client.storages().get(name, {}).get('krbd') or 0)}"] if kind == "rbd" else []
+    notes = (f"type {kind}", *krbd, *(["shared with other nodes"] if entry.get("shared") else []))
     return StorageOffer(names.name(name, "storage"), "storage", name, layouts, free, usable, notes)
 
 

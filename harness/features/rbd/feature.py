@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
-from harness.feature import Feature, FeatureRecords, FeatureStorage, Subject
+from harness.feature import Feature, FeatureRecords, FeatureStorage, NodeStorage, Subject
 from harness.features.rbd.replicas import RbdRecord, account_cells
 from harness.files import read_script
 from harness.lab.inventory import StorageKind
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from harness.lab.created import HostThing
     from harness.lab.storage_look import FoundStorage
     from harness.lab.transport.base import Runner
+    from harness.layout.source import NetworkDisk
     from harness.layout.storage import VolumeKind
     from harness.model.mode import Mode
 
@@ -56,6 +58,24 @@ def _refuse(mode: Mode, storage: FoundStorage) -> str | None:
     return refuse_client(mode, storage)
 
 
+def _refuse_on_node(entry: Mapping[str, Any], mode: Mode) -> str | None:
+    from harness.features.rbd.images import refuse_on_node
+
+    return refuse_on_node(entry, mode)
+
+
+def _locate(entry: Mapping[str, Any]) -> str:
+    from harness.features.rbd.images import locate_pool
+
+    return locate_pool(entry)
+
+
+def _open(runner: Runner, at: str, name: str, path: str) -> AbstractContextManager[tuple[str, NetworkDisk | None]]:
+    from harness.features.rbd.images import open_volume
+
+    return open_volume(runner, at, name, path)
+
+
 def _describe(mode: Mode) -> str | None:
     from harness.features.rbd.images import describe_twin
 
@@ -83,6 +103,7 @@ FEATURE = Feature(
         find=_find,
         refuse=_refuse,
         describe=_describe,
+        on_node=NodeStorage(refuse=_refuse_on_node, locate=_locate, open=_open),
     ),
     list_host_things=_list_host_things,
     records=(

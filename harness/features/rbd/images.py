@@ -1,4 +1,4 @@
-"""The images of a run in a pool of Ceph: created with a token, mapped by the host's kernel, and removed."""
+"""The images of a run in a pool of Ceph: created with a token, mapped, and removed; and volumes of Proxmox VE there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from harness.errors import HostError
 from harness.files import read_script
@@ -15,6 +15,7 @@ from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import Room, created
 from harness.lab.pin import TAG
 from harness.lab.storage_look import FoundStorage
+from harness.lab.transport.base import HoldingRunner, Runner
 from harness.layout.source import BlockSource, NetworkDisk, Sources
 from harness.model.attach import Attach
 from harness.model.layout import Layout, Rbd
@@ -24,6 +25,9 @@ MIB, KIB = 1024**2, 1024
 POOL_SCRIPT = read_script("harness.features.rbd", "pool.sh")
 _CREATE = POOL_SCRIPT + read_script("harness.features.rbd", "create_image.sh")
 _MAP = POOL_SCRIPT + read_script("harness.features.rbd", "map_image.sh")
+_MAP_VOLUME = POOL_SCRIPT + read_script("harness.features.rbd", "map_volume.sh")
+# While it is open, Proxmox VE cannot unmap it when it stops the VM: the device would be another one at the next start.
+_HOLD = 'exec 3<"$1" && echo held && exec cat >/dev/null'
 _REMOVE = POOL_SCRIPT + read_script("harness.features.rbd", "remove_image.sh")
 SECONDS = 180.0
 """For a command of Ceph, also on an emulated host."""
@@ -160,4 +164,55 @@ def describe_twin(mode: Mode) -> str | None:
     return (
         "QEMU opens the image itself (librbd), and its twin is fio on the image as the host's kernel maps it (krbd). "
         "So the guest against its twin has the difference of the clients, too"
+    )
+
+
+def locate_pool(entry: Mapping[str, Any]) -> str:
+    """The pool of a storage with this entry of a node of Proxmox VE, with the login of pve-storage (CephConfig.pm)."""
+    name, monitors = entry["storage"], re.split(r"[,;\s]+", str(entry.get("monhost", "")).strip())
+    words = [_read_pool(entry), f"id={entry.get('username') or ADMIN}"]
+    words.append(f"keyring=/etc/pve/priv/ceph/{name}.keyring")
+    words += [f"namespace={entry['namespace']}"] if entry.get("namespace") else []
+    if monitors == [""]:
+        return ":".join([*words, "conf=/etc/pve/ceph.conf"])
+    addresses = ",".join(monitors).replace(":", "%3A")
+    return ":".join([*words, f"own_conf=/etc/pve/priv/ceph/{name}.conf", f"mons={addresses}"])
+
+
+def _read_pool(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("pool") or "rbd")
+
+
+@contextmanager
+def open_volume(runner: Runner, at: str, name: str, path: str) -> Iterator[tuple[str, NetworkDisk | None]]:
+    """The volume `name` of Proxmox VE, mapped on its node, and how QEMU opens it if `path` is none of the node's.
+
+    Raises HostError.
+    """
+    if not isinstance(runner, HoldingRunner):
+        raise HostError(f"{runner.name}: nothing can be held open there")
+    device = runner.run(["sh", "-c", _MAP_VOLUME, "sh", at, name, path], deadline=SECONDS).stdout.strip()
+    with runner.hold(["sh", "-c", _HOLD, "sh", device], what=f"the open image {name}", deadline=60):
+        image, _, _ = path.removeprefix("rbd:").partition(":")
+        yield device, NetworkDisk("rbd", image) if path.startswith("rbd:") else None
+
+
+def refuse_on_node(entry: Mapping[str, Any], mode: Mode) -> str | None:
+    """Why a storage with this entry of a node of Proxmox VE lacks the images of a mode, with the remedy; else None."""
+    layout, name, pool = mode.layout, entry["storage"], _read_pool(entry)
+    if entry.get("data-pool"):
+        return f"storage {name} has its data in another pool (data-pool), whose space and replicas are not read"
+    if not _POOL.fullmatch(pool) or not _POOL.fullmatch(str(entry.get("namespace") or pool)):
+        return f"virt-overhead does not support the name of its pool or namespace: {pool}, {entry.get('namespace')}"
+    if not isinstance(layout, Rbd):
+        return None
+    if layout.object_size != Rbd().object_size:
+        return "Proxmox VE creates images with objects of 4 MiB: leave object_size out"
+    krbd = int(entry.get("krbd") or 0)
+    if (client := "krbd" if krbd else "librbd") == layout.client:
+        return None
+    return (
+        f"storage {name} has krbd {krbd}, so Proxmox VE attaches all of its volumes by {client}: measure client = "
+        f'"{client}", or name a storage on the same pool with krbd {1 - krbd} in the lab file '
+        f"(pvesm add rbd NAME --pool {pool} --krbd {1 - krbd})"
     )

@@ -1,12 +1,19 @@
 # shellcheck disable=SC2086 # lists of words
-# Shell functions for a pool of Ceph, given as `POOL[:id=USER][:conf=FILE][:secret=UUID]`.
-use_pool() { # AT: sets pool, and the options of Ceph's commands
-    pool=${1%%:*}
+# Shell functions for a pool of Ceph, given as `POOL[:id=USER][:conf=FILE][:secret=UUID]`. On a node of Proxmox VE, it also
+# has what the node's plugin uses: `namespace=`, `mons=` with %3A for a colon, and two files that need not exist.
+use_pool() { # AT: sets pool, the place of its images, and the options of Ceph's commands
+    pool=${1%%:*} images=$pool
     CEPH_ARGS=--client_mount_timeout=60
     for word in $(printf '%s' "$1" | tr : ' '); do
         case $word in
         id=*) CEPH_ARGS="$CEPH_ARGS --id ${word#*=}";;
         conf=*) CEPH_ARGS="$CEPH_ARGS --conf ${word#*=}";;
+        own_conf=*) [ ! -e "${word#*=}" ] || CEPH_ARGS="$CEPH_ARGS --conf ${word#*=}";;
+        keyring=*)
+            if [ -e "${word#*=}" ]; then CEPH_ARGS="$CEPH_ARGS --keyring ${word#*=}"
+            else CEPH_ARGS="$CEPH_ARGS --auth_supported none"; fi;;
+        mons=*) CEPH_ARGS="$CEPH_ARGS --mon_host $(printf '%s' "${word#*=}" | sed 's/%3A/:/g')";;
+        namespace=*) images=$pool/${word#*=};;
         esac
     done
     export CEPH_ARGS
@@ -67,3 +74,23 @@ space_rbd() { # STORAGE AT
     put "$1" own "Ceph pool $2" "Ceph pool $pool" "$((stored + free))" "$free"
 }
 count_of() { printf '%s\n' "$facts" | sed -n "s/.*\"$1\":\([0-9]*\)[,}].*/\1/p"; }
+# Volumes of Proxmox VE, whose names are not random.
+identify_volume_rbd() { # AT IMAGE
+    use_pool "$1"
+    read_pool || return
+    facts=$(rbd info --format json "$images/$2") || return
+    id=$(printf '%s\n' "$facts" | sed -n 's/.*"id":"\([0-9a-f]*\)".*/\1/p')
+    [ -n "$id" ] || { echo "Ceph does not report the id of $images/$2" >&2; return 1; }
+    echo "image $id in $fsid/$number"
+}
+release_volume_rbd() { # AT IMAGE: unmaps it if the kernel of the node has mapped it
+    use_pool "$1"
+    read_pool || return
+    snapshots=$(rbd snap ls --format json "$images/$2") || return
+    # Proxmox VE would remove them as well.
+    [ "$snapshots" = "[]" ] || { echo "somebody has made snapshots of it: rbd snap ls $images/$2" >&2; return 1; }
+    mapped=$(readlink -e "/dev/rbd-pve/$fsid/$images/$2") || return 0
+    # udev may still read from it, because fio has closed it after writing.
+    udevadm settle --timeout=20
+    rbd unmap "$mapped" || { sleep 5; rbd unmap "$mapped"; }
+}

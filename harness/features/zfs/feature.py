@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from harness.feature import Feature, FeatureRecords, FeatureStorage, Subject
+from harness.feature import Feature, FeatureRecords, FeatureStorage, NodeStorage, Subject
 from harness.features.zfs.records import ZfsRecord, account_cells
 from harness.files import read_script
 from harness.lab.inventory import StorageKind
@@ -19,7 +19,9 @@ from harness.units import format_size
 if TYPE_CHECKING:
     from harness.lab.created import HostThing
     from harness.layout.storage import VolumeKind
+    from harness.model.mode import Mode
 
+KIB = 1024
 _DATASET = re.compile(r"[A-Za-z][\w.:-]*(/[\w.:-]+)*")
 
 
@@ -33,6 +35,28 @@ def _load_volumes() -> VolumeKind:
     from harness.features.zfs.volumes import StoredDatasets
 
     return StoredDatasets()
+
+
+def _refuse_block_size(entry: Mapping[str, Any], mode: Mode) -> str | None:
+    """Why zvols on this storage of Proxmox VE do not have the block size that the mode requests; None if they do."""
+    layout, storage = mode.layout, entry["storage"]
+    if not isinstance(layout, Zvol) or layout.volblocksize == Zvol().volblocksize:
+        return None
+    block_size = _parse_bytes(str(entry.get("blocksize", "")))
+    if block_size == layout.volblocksize:
+        return None
+    wanted = f"{layout.volblocksize // KIB}k" if layout.volblocksize % KIB == 0 else str(layout.volblocksize)
+    has = f"a block size of {format_size(block_size)}" if block_size else "no block size set"
+    return (
+        f"storage {storage} has {has}, and virt-overhead does not change the settings of a storage in use: "
+        f"pvesm set {storage} --blocksize {wanted} for a volblocksize of {format_size(layout.volblocksize)}"
+    )
+
+
+def _parse_bytes(text: str) -> int:
+    """A block size as Proxmox VE writes it, in bytes; 0 if it is not one."""
+    match = re.fullmatch(r"([0-9]{1,8})([kmKM]?)", text)
+    return int(match[1]) * {"": 1, "k": KIB, "m": KIB**2}[match[2].lower()] if match else 0
 
 
 def _list_host_things() -> tuple[type[HostThing], ...]:
@@ -88,6 +112,7 @@ FEATURE = Feature(
         check=_check_dataset,
         script=read_script("harness.features.zfs", "dataset.sh"),
         load_volumes=_load_volumes,
+        on_node=NodeStorage(refuse=_refuse_block_size),
     ),
     list_host_things=_list_host_things,
     read_volume=_read_volume,

@@ -13,7 +13,14 @@ from harness.errors import GuestError
 from harness.feature import guest_images
 from harness.guest.libvirt.connection import Connection, ask, find_device_entry
 from harness.guest.passthrough import PciDisk, read_host_driver
-from harness.guest.qemu_process import Engines, Placement, look_at_process, parse_inspected, read_placement
+from harness.guest.qemu_process import (
+    NETWORK_DRIVERS,
+    Engines,
+    Placement,
+    look_at_process,
+    parse_inspected,
+    read_placement,
+)
 from harness.lab.transport.base import Runner
 from harness.model.attach import ATTACH_OPTIONS
 from harness.model.guest import GUEST_OPTIONS
@@ -34,8 +41,6 @@ from harness.untrusted import parse_json, reading
 _ARGUMENTS = read_from(QemuArgument, GUEST_OPTIONS)
 PID_FILE = "/run/libvirt/qemu/{name}.pid"
 _LOGS = "/var/log/libvirt/qemu"
-_NETWORKS = ("rbd",)
-"""The drivers of QEMU that are clients of a network."""
 
 
 def name_log(name: str, directory: str = _LOGS) -> str:
@@ -60,7 +65,7 @@ class QemuProcess:
     def aio(self, node: str) -> str | None:
         """The engine in effect: the requested one, unless QEMU dropped it or never set it up. None over a network."""
         *formats, storage = self._list_layers(node)
-        if storage.get("driver") in _NETWORKS:
+        if storage.get("driver") in NETWORK_DRIVERS:
             return None
         # A node that leads to the storage without a format is raw.
         image_format = formats[0]["driver"] if formats else "raw"
@@ -69,7 +74,7 @@ class QemuProcess:
     def network(self, node: str) -> str | None:
         """The driver of the network that has the data; None if a file or a device of the host has it."""
         *_, storage = self._list_layers(node)
-        return str(storage["driver"]) if storage["driver"] in _NETWORKS else None
+        return str(storage["driver"]) if storage["driver"] in NETWORK_DRIVERS else None
 
     def discard(self, node: str) -> str:
         """`unmap` if every layer of block devices passes discards on."""

@@ -1,9 +1,7 @@
-"""Plugs devices into a running VM of others and unplugs them. Only the running VM changes, never its definition."""
+"""Unplugs devices from a running VM of others. Only the running VM changes, never its definition."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -12,10 +10,8 @@ from harness.errors import HostError
 from harness.guest.libvirt.binding import libvirt
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal
 from harness.guest.libvirt.effective import PID_FILE, live_xml
-from harness.guest.libvirt.plugging import AddedThread, Devices, PluggableDevice, PluggedIn, find_plugged, list_threads
-from harness.guest.protocol import GuestDisk
-from harness.lab.created import CreationLog, Removal
-from harness.lab.guard import require_leading_to
+from harness.guest.libvirt.plugging import AddedThread, PluggedIn, find_plugged, list_threads
+from harness.lab.created import Removal
 from harness.lab.transport.base import Runner
 from harness.signals import wait_until
 from harness.units import format_duration
@@ -27,68 +23,6 @@ _POLL_SECONDS = 0.2
 
 # $1: the file with the id of a QEMU process. Prints the id, and the start of the process in ticks since the boot.
 _PROCESS = r"""pid=$(cat "$1") && echo "$pid $(sed 's/^.*) //' "/proc/$pid/stat" | cut -d ' ' -f 20)" """
-
-
-@contextmanager
-def devices_plugged(
-    connection: Connection, domain: Any, log: CreationLog, disks: Sequence[GuestDisk], devices: Devices
-) -> Iterator[None]:
-    """The running VM has the iothreads, controllers and disks until the end of the block.
-
-    Each is in the creation log before it is added. Raises HostError if libvirt refuses one, or if the VM does not
-    release one at the end: then it stays in the log, and so does everything below it.
-    """
-    name, uuid = domain.name(), domain.UUIDString()
-    persistent = bool(connection.call(f"report whether it has a definition of {name}", domain.isPersistent))
-    serials = tuple(dict.fromkeys(serial for disk in disks for serial in disk.source.writable.disks))
-    with ExitStack() as stack:
-        if devices.threads:
-            process = _process(log.runner, name)
-            for number in devices.threads:
-                thread = AddedThread(
-                    disks=serials, name=name, uuid=uuid, thread=number, process=process, persistent=persistent
-                )
-                stack.enter_context(log.making(thread, partial(remove_thread, connection, log.runner, thread)))
-                _add(connection, f"add an iothread to {name}", partial(domain.addIOThread, number, LIVE))
-        for controller in devices.controllers:
-            stack.enter_context(_plug(connection, domain, log, controller, serials, persistent=persistent))
-        for disk in disks:
-            require_leading_to({disk.source.path: disk.source.writable})
-            serials_of_disk = disk.source.writable.disks
-            stack.enter_context(
-                _plug(connection, domain, log, devices.disks[disk.name], serials_of_disk, persistent=persistent)
-            )
-        yield
-
-
-@contextmanager
-def _plug(
-    connection: Connection,
-    domain: Any,
-    log: CreationLog,
-    device: PluggableDevice,
-    serials: tuple[str, ...],
-    *,
-    persistent: bool,
-) -> Iterator[None]:
-    made = PluggedIn(
-        disks=serials,
-        name=domain.name(),
-        uuid=domain.UUIDString(),
-        alias=device.alias,
-        target=device.target,
-        source=device.source,
-        persistent=persistent,
-    )
-    with log.making(made, partial(unplug, connection, made)):
-        what = f"plug {device.source or device.alias} into the VM {made.name}"
-        _add(connection, what, partial(domain.attachDeviceFlags, device.xml, LIVE))
-        yield
-
-
-def _add(connection: Connection, what: str, action: Callable[[], object]) -> None:
-    hint = "a VM of the type q35 needs a free pcie-root-port for each disk; select fewer modes with -k"
-    connection.call(what, action, deadline=PLUG_SECONDS, hint=hint, creates=True)
 
 
 def unplug(connection: Connection, made: PluggedIn) -> Removal:
@@ -131,7 +65,7 @@ def remove_thread(connection: Connection, runner: Runner, made: AddedThread) -> 
     domain, live = _find_running(connection, made)
     if live is None or made.thread not in list_threads(live):
         return Removal("absent")
-    if _process(runner, domain.name()) != made.process:
+    if identify_process(runner, domain.name()) != made.process:
         return Removal("foreign", f"{made.name} was started anew, and has an iothread {made.thread} of its own")
     delete = partial(domain.delIOThread, made.thread, LIVE)
     connection.call(f"remove iothread {made.thread} of the VM {made.name}", delete, deadline=PLUG_SECONDS)
@@ -200,5 +134,5 @@ def _look_up(connection: Connection, made: PluggedIn | AddedThread) -> Any:
     return connection.call(f"look for the VM {made.name}", look)
 
 
-def _process(runner: Runner, name: str) -> str:
+def identify_process(runner: Runner, name: str) -> str:
     return runner.run(["sh", "-c", _PROCESS, "sh", PID_FILE.format(name=name)], deadline=20).stdout.strip()

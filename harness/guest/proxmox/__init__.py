@@ -308,7 +308,7 @@ class CreatedVm(Thing):
 class CreatedVolume(Thing):
     """A volume that belongs to the VM `vmid` with this token. `identity` is its unique identity, once it exists.
 
-    `in_store`: the run also created its storage.
+    `in_store`: the run also created its storage. `place` has key and value of its storage if a feature locates it.
     """
 
     kind: Literal["pve-volume"] = "pve-volume"
@@ -317,6 +317,7 @@ class CreatedVolume(Thing):
     vmid: int
     token: str
     in_store: bool = False
+    place: tuple[()] | tuple[str, str] = ()
     identity: str = ""
 
     @property
@@ -326,6 +327,11 @@ class CreatedVolume(Thing):
     @property
     def storage(self) -> str:
         return self.volid.partition(":")[0]
+
+    @property
+    def name(self) -> str:
+        """On its storage."""
+        return self.volid.partition(":")[2]
 
 
 class CreatedStore(Thing):

@@ -47,8 +47,8 @@ from harness.guest.proxmox.layouts import (
     add_layouts,
     build_on_storages,
     on_disk,
-    refuse_block_size,
     refuse_mode,
+    refuse_settings,
     require_storages,
 )
 from harness.guest.proxmox.machine import VirtualMachine, log_in
@@ -65,7 +65,7 @@ from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach, Attachment, Vfio
 from harness.model.guest import ANY_GUEST, GuestOptions
-from harness.model.layout import Zvol, find_missing_requirement
+from harness.model.layout import Rbd, Zvol, find_missing_requirement
 from harness.model.mode import Mode
 
 BOOT_TRIES = 2
@@ -140,11 +140,11 @@ class ProxmoxHypervisor(ProxmoxRemover):
         except Unsupported as error:
             return error.with_hint
         why = refuse_mode(self._client.spec, mode, disk)
-        if why is None and isinstance(mode.layout, Zvol) and isinstance(disk, DiskById):
+        if why is None and isinstance(mode.layout, Zvol | Rbd) and isinstance(disk, DiskById):
             # All other tools that PVE needs come with it.
             why = find_missing_requirement(mode.layout, self._host.facts)
         elif why is None and isinstance(disk, DiskByStorage):
-            why = refuse_block_size(self._client, disk, mode.layout)
+            why = refuse_settings(self._client, disk, mode)
         if why is None and isinstance(mode.attach, Vfio) and isinstance(disk, DiskById):
             return refuse_device(self._client, self._host.runner, disk.id)
         if why is None and mode.attach is not None and mode.backup:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 from harness.errors import HostError, LabUnavailable, SafetyError, Unsupported
+from harness.feature import find_feature_storage, locate_on_node
 from harness.guest.proxmox import (
     CreatedStore,
     CreatedVm,
@@ -38,7 +39,7 @@ from harness.lab.pin import TAG
 from harness.lab.space import Allocation, StorageSpace, read_space, shortages
 from harness.lab.transport.base import Runner
 from harness.layout.regions import Region
-from harness.layout.source import BlockSource
+from harness.layout.source import BlockSource, NetworkDisk
 from harness.model.layout import Zvol
 from harness.signals import wait_until
 from harness.units import format_duration
@@ -321,6 +322,7 @@ def _describe_place(client: Client, name: str, entry: Mapping[str, Any]) -> tupl
         "lvm": str(entry.get("vgname", "")),
         "lvmthin": f"{entry.get('vgname', '')}/{entry.get('thinpool', '')}",
         "zfspool": str(entry.get("pool", "")),
+        **dict([locate_on_node(entry) or ("", "")]),
     }.get(kind, str(entry.get("path", "")))
     if not at.strip("/"):
         raise SafetyError(f"host {client.host}: the place of storage {name} of type {kind or '(none)'} is unknown")
@@ -339,6 +341,8 @@ _PROPERTIES = Zvol().properties
 _POLL_SECONDS = 0.5
 _BEING_WRITTEN = 'shared "write" lock'
 """Part of qemu-img's error for a qcow2 file that another process is writing."""
+_TAKEN = ("already exists", "File exists")
+"""PVE's words if another client has created a volume of this name, the latter of Ceph."""
 KIB = 1024
 
 _CREATES: Mapping[Maker, str] = {
@@ -467,23 +471,36 @@ class Stores:
                     "post", path, settings, is_done=lambda: written() is not None, deadline=VOLUME_SECONDS
                 )
             except PveError as error:
-                if "already exists" in error.reason:
+                if any(word in error.reason for word in _TAKEN):
                     known.clear()
                 raise
             if answer is None:
                 # PVE has no task for this. Its proxy gives up after 30 s, but writing a full file may take longer.
                 self._await(lambda: (written() or 0) >= size, volid, VOLUME_SECONDS + size / SLOWEST_BYTES_PER_SECOND)
-            where = client.find_path(volid)
-            runner.run(["sh", "-c", _ACTIVATE, "sh", where], deadline=60)
-            known.append(planned.model_copy(update={"identity": read_identity(runner, where)}))
-            self.log.amend(entry, known[-1])
-            (grant,) = created(runner, entry, [where])
-            if where.startswith(ZVOLS):
-                # PVE has no option for these.
-                words = [f"{name}={value}" for name, value in properties.items()]
-                grant.run(["zfs", "set", *words, where.removeprefix(ZVOLS)], deadline=60)
-            kind: Literal["file", "block"] = "file" if file else "block"
-            yield PveVolume(where, kind, 0, size, image, grant, volid, vm.vmid)
+            reported = client.find_path(volid)
+            with self._open(planned, reported) as (where, network):
+                known.append(planned.model_copy(update={"identity": read_identity(runner, reported, planned)}))
+                self.log.amend(entry, known[-1])
+                (grant,) = created(runner, entry, [where])
+                if where.startswith(ZVOLS):
+                    # PVE has no option for these.
+                    words = [f"{name}={value}" for name, value in properties.items()]
+                    grant.run(["zfs", "set", *words, where.removeprefix(ZVOLS)], deadline=60)
+                kind: Literal["file", "block"] = "file" if file else "block"
+                yield PveVolume(where, kind, 0, size, image, grant, volid, vm.vmid, network=network)
+
+    @contextmanager
+    def _open(self, volume: CreatedVolume, path: str) -> Iterator[tuple[str, NetworkDisk | None]]:
+        """The volume on the node, where fio opens it. Raises HostError."""
+        if volume.place:
+            key, at = volume.place
+            kind = find_feature_storage(key)
+            if kind is not None and kind.on_node is not None and kind.on_node.open is not None:
+                with kind.on_node.open(self.log.runner, at, volume.name, path) as opened:
+                    yield opened
+                return
+        self.log.runner.run(["sh", "-c", _ACTIVATE, "sh", path], deadline=60)
+        yield path, None
 
     @contextmanager
     def of_clone(self, config: Mapping[str, Any]) -> Iterator[None]:
@@ -493,7 +510,8 @@ class Stores:
             for volid in list_volumes(config, self._vm.vmid):
                 store = Store(volid.partition(":")[0])
                 planned = self._plan_volume(volid, store)
-                volume = planned.model_copy(update={"identity": read_identity(runner, client.find_path(volid))})
+                identity = read_identity(runner, client.find_path(volid), planned)
+                volume = planned.model_copy(update={"identity": identity})
                 stack.enter_context(self.log.making(volume, partial(remove_volume, client, runner, volume)))
             yield
 
@@ -504,9 +522,15 @@ class Stores:
         return self.vm
 
     def _plan_volume(self, volid: str, store: Store) -> CreatedVolume:
-        vm = self._vm
+        vm, place = self._vm, locate_on_node(self.client.storages().get(store.name, {}))
         return CreatedVolume(
-            node=vm.node, volid=volid, vmid=vm.vmid, token=vm.token, in_store=store.made, disks=store.disks
+            node=vm.node,
+            volid=volid,
+            vmid=vm.vmid,
+            token=vm.token,
+            in_store=store.made,
+            place=place,
+            disks=store.disks,
         )
 
     def _list_volumes(self, store: Store) -> list[Mapping[str, Any]]:

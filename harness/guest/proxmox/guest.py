@@ -18,6 +18,7 @@ from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.passed import read_passed
 from harness.guest.proxmox.vzdump import Vzdump
 from harness.guest.qemu_process import (
+    NETWORK_DRIVERS,
     InspectedProcess,
     Placement,
     look_at_process,
@@ -180,7 +181,8 @@ def _merge_effective(config: Mapping[str, Any], process: InspectedProcess, key: 
         pve_drive="\n".join(lines),
         qemu_device=qemu.device,
         qemu_format=qemu.format,
-        qemu_aio=process.engines.in_effect(qemu.aio, qemu.format),
+        qemu_aio=process.engines.in_effect(qemu.aio, qemu.format) if qemu.network is None else None,
+        qemu_block_driver=qemu.network,
         qemu_cache_direct=qemu.direct,
         qemu_cache_no_flush=qemu.no_flush,
         qemu_write_cache=qemu.write_cache,
@@ -292,6 +294,8 @@ class Resolved:
     """Its limits, by the names of QEMU's throttle groups."""
     controller_disks: int
     """How many disks share its SCSI controller; 1 without one."""
+    network: str | None = None
+    """The driver of QEMU that is a client of a network; None if a file or a device of the node has the data."""
 
     @property
     def cache(self) -> str:
@@ -370,6 +374,7 @@ def _parse_blockdev(options: Sequence[tuple[str, str]], key: str) -> dict[str, A
             "discard": bottom.get("discard", "ignore"),
             "read_only": bool(node.get("read-only")),
             "limits": _find_limits(options, node.get("throttle-group")),
+            "network": bottom["driver"] if bottom.get("driver") in NETWORK_DRIVERS else None,
         }
     return None
 
@@ -396,6 +401,7 @@ def _parse_drive(options: Iterable[tuple[str, str]], key: str) -> dict[str, Any]
                 for name, value in given.items()
                 if name.startswith(_THROTTLING)
             },
+            "network": next((name for name in NETWORK_DRIVERS if given.get("file", "").startswith(f"{name}:")), None),
         }
     return None
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.errors import SafetyError, Unsupported
+from harness.feature import find_feature_storage, find_node_storage, locate_on_node
 from harness.guest.proxmox import MOUNTS, Maker, list_root_options, refuse_drive
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.creation import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
@@ -17,6 +17,7 @@ from harness.lab.created import CreationLog
 from harness.lab.inventory import ROOT, AnyDisk, ApiSpec, DiskById, DiskByStorage, StoredLayout
 from harness.lab.pin import TAG, disks_below
 from harness.lab.space import Allocation
+from harness.lab.storage_look import look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, SharedStorage
 from harness.layout.disks import partitioned_disks
@@ -25,7 +26,7 @@ from harness.layout.regions import Need, Region
 from harness.layout.source import BlockSource, Sources
 from harness.model.attach import Vfio
 from harness.model.base import Device
-from harness.model.layout import Filesystem, Layout, Lvm, LvmThin, OnFilesystem, Partition, Qcow2, RawFile, Zvol
+from harness.model.layout import Filesystem, Layout, Lvm, LvmThin, OnFilesystem, Partition, Qcow2, RawFile, Rbd, Zvol
 from harness.model.mode import Mode
 from harness.units import format_size
 
@@ -39,7 +40,7 @@ _ZFS = Need(256 * MIB, 0.15)
 _FILES: Mapping[Filesystem, Need] = {"ext4": Need(160 * MIB, 0.05), "xfs": Need(300 * MIB, 0.05)}
 _QCOW2 = Need(8 * MIB, 0.01)
 
-Stored = Lvm | LvmThin | RawFile | Qcow2 | Zvol
+Stored = Lvm | LvmThin | RawFile | Qcow2 | Zvol | Rbd
 
 
 def refuse_layout(layout: Layout) -> str | None:
@@ -153,14 +154,11 @@ STORAGE_TYPES: Mapping[str, tuple[str, ...]] = {
     "raw": FILE_STORAGES,
     "qcow2": FILE_STORAGES,
     "zvol": ("zfspool",),
+    "rbd": ("rbd",),
 }
 """The types of storage whose volumes have this layout."""
 
-KIB = 1024
-_LAYOUTS: tuple[StoredLayout, ...] = ("lvm", "lvm-thin", "raw", "qcow2", "zvol")
-
-_NOT_YET = {"rbd": ": virt-overhead measures images of Ceph only on hosts with libvirt"}
-"""Why a type that has disk images is not supported."""
+_LAYOUTS: tuple[StoredLayout, ...] = ("lvm", "lvm-thin", "raw", "qcow2", "zvol", "rbd")
 
 
 def list_offered(kind: str) -> tuple[StoredLayout, ...]:
@@ -168,29 +166,19 @@ def list_offered(kind: str) -> tuple[StoredLayout, ...]:
     return tuple(layout for layout in _LAYOUTS if kind in STORAGE_TYPES[layout])
 
 
-def refuse_block_size(client: Client, disk: DiskByStorage, layout: Layout) -> str | None:
-    """Why zvols on this storage do not have the block size that the layout requests, with the remedy; None if they do.
+def refuse_settings(client: Client, disk: DiskByStorage, mode: Mode) -> str | None:
+    """Why volumes on this storage do not have what the layout of a mode requests, with the remedy; None if they do.
 
     PVE sets it for a storage and not for a volume, and a run does not change the settings of a storage in use.
     """
-    storage = disk.storages.get("zvol")
-    if not isinstance(layout, Zvol) or layout.volblocksize == Zvol().volblocksize or storage is None:
-        return None
-    block_size = _parse_bytes(str(client.storages().get(storage, {}).get("blocksize", "")))
-    if block_size == layout.volblocksize:
-        return None
-    wanted = f"{layout.volblocksize // KIB}k" if layout.volblocksize % KIB == 0 else str(layout.volblocksize)
-    has = f"a block size of {format_size(block_size)}" if block_size else "no block size set"
-    return (
-        f"storage {storage} has {has}, and virt-overhead does not change the settings of a storage in use: "
-        f"pvesm set {storage} --blocksize {wanted} for a volblocksize of {format_size(layout.volblocksize)}"
-    )
-
-
-def _parse_bytes(text: str) -> int:
-    """A block size as PVE writes it, in bytes; 0 if it is not one."""
-    match = re.fullmatch(r"([0-9]{1,8})([kmKM]?)", text)
-    return int(match[1]) * {"": 1, "k": KIB, "m": KIB**2}[match[2].lower()] if match else 0
+    if isinstance(mode.layout, Device):
+        # The baseline is on the first storage.
+        storage = next(iter(disk.storages.values()), None)
+    else:
+        storage = next((name for layout, name in disk.storages.items() if layout == mode.layout.kind), None)
+    entry = client.storages().get(storage, {}) if storage is not None else {}
+    known = find_node_storage(str(entry.get("type", "")))
+    return known.refuse(entry, mode) if known is not None else None
 
 
 def add_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
@@ -207,7 +195,7 @@ def add_layouts(client: Client, disk: DiskByStorage) -> DiskByStorage:
     layouts = list_offered(known[disk.at])
     if not layouts:
         types = dict.fromkeys(type_ for types in STORAGE_TYPES.values() for type_ in types)
-        why = f"{where} is of type {known[disk.at]}{_NOT_YET.get(known[disk.at], '')}"
+        why = f"{where} is of type {known[disk.at]}"
         raise Unsupported(why, hint=f"allowed: a storage of type {', '.join(types)}")
     return replace(disk, storages=dict.fromkeys(layouts, disk.at))
 
@@ -218,6 +206,7 @@ _BASELINE: Mapping[StoredLayout, Stored] = {
     "raw": RawFile(),
     "qcow2": RawFile(),
     "zvol": Zvol(),
+    "rbd": Rbd(),
 }
 """The layout of the volume for the host's baseline, by the layout of the first storage."""
 
@@ -297,7 +286,7 @@ def build_on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode]
     with ExitStack() as stack:
         file = first_kind in ("raw", "qcow2")
         bare = stack.enter_context(stores.volume(Store(first_storage), 0, span, "raw", file=file))
-        below = disks_below(runner, bare.path)
+        below, known = _look_below(stores, first_storage, bare.path)
         sources = {mode.name: Sources.same(bare) for mode in modes if isinstance(mode.layout, Device)}
         number = 1
         for mode in modes:
@@ -307,7 +296,7 @@ def build_on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode]
                     create_volumes(stores, Store(storage), number, mode.layout, span)
                 )
                 number += 2
-                if (other := disks_below(runner, sources[mode.name].twin.path)) != below:
+                if (other := _look_below(stores, storage, sources[mode.name].twin.path)[0]) != below:
                     raise SafetyError(
                         f"{runner.name}: storages {first_storage} and {storage} are on different disks, "
                         f"{', '.join(below)} and {', '.join(other)}, so their figures cannot be compared",
@@ -324,11 +313,22 @@ def build_on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode]
         facts = {
             f"{key} of {storage}": str(entries[storage][key])
             for storage in dict.fromkeys(volume.storage for volume in filled.values())
-            for key in ("blocksize", "sparse")
+            for key in ("blocksize", "sparse", "krbd")
             if key in entries[storage]
         }
-        shared = SharedStorage(disk.identity, below, StoresReserve(stores.client, runner, filled), facts)
+        kinds = ((mode, find_feature_storage(mode.layout.kind)) for mode in modes)
+        notes = {mode.name: note for mode, kind in kinds if kind is not None and (note := kind.describe(mode))}
+        reserve = StoresReserve(stores.client, runner, filled)
+        shared = SharedStorage(disk.identity, below, reserve, {**facts, **known}, notes)
         yield _make_layouts(bare, sources, span, below[0] if below else "", shared)
+
+
+def _look_below(stores: Stores, storage: str, path: str) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """The kernel's names of the disks below a volume at this path, and what else is known of its storage."""
+    if not (place := locate_on_node(stores.client.storages()[storage])):
+        return disks_below(stores.log.runner, path), {}
+    found = look_at(stores.log.runner, *place)
+    return found.disks or (), dict(found.facts)
 
 
 def require_storages(client: Client, runner: Runner, disk: DiskByStorage, modes: Sequence[Mode], *, span: int) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from harness.errors import HostError, SafetyError
-from harness.feature import features
+from harness.feature import features, storage_scripts
 from harness.files import read_script
 from harness.guest.proxmox import (
     MOUNTS,
@@ -176,7 +176,7 @@ _OWN_LOCKS = ("create", "clone")
 """The locks of the tasks by which a run creates VMs. They stay if the node ends during the task."""
 
 IDENTITY = read_script("harness.guest.proxmox", "volume_identity.sh")
-_IDENTITY = IDENTITY + '\nidentity_of "$1"\n'
+_IDENTITY = IDENTITY + '\nidentity_of "$@"\n'
 
 # Of all nodes of the cluster: a shared storage may have volumes of their guests.
 CONFIGURATIONS = "/etc/pve/nodes"
@@ -205,9 +205,10 @@ def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
     return next((removal for removal in removals if removal is not None), None)
 
 
-def read_identity(runner: Runner, path: str) -> str:
-    """The unique identity of the volume at this path of the node. Raises HostError."""
-    return runner.run(["sh", "-c", _IDENTITY, "sh", path], deadline=60).stdout.strip()
+def read_identity(runner: Runner, path: str, volume: CreatedVolume) -> str:
+    """The unique identity of the volume, which Proxmox VE has at this path of the node. Raises HostError."""
+    script = storage_scripts(*volume.place[:1]) + _IDENTITY
+    return runner.run(["sh", "-c", script, "sh", path, volume.name, *volume.place], deadline=60).stdout.strip()
 
 
 @reading("Proxmox VE's answer about a VM")
@@ -255,11 +256,14 @@ def remove_volume(client: Client, runner: Runner, volume: CreatedVolume) -> Remo
             return Removal("foreign", f"VM {volume.vmid} has {volume.volid}, but is not the VM of this run")
     if not keys:
         return _free_volume(runner, volume)
-    now = read_identity(runner, client.find_path(volume.volid)) if volume.identity else ""
+    now = read_identity(runner, client.find_path(volume.volid), volume) if volume.identity else ""
     if volume.identity not in (now, now.rpartition(".")[0]):
         return Removal("foreign", f"{volume.volid} is ({now}), but ({volume.identity}) was created")
     _require_unlocked(machine, config)
     _retry_unlocked(runner, machine, machine.end)
+    if volume.place:
+        release = f'{storage_scripts(volume.place[0])}release_volume_{volume.place[0]} "$@"\n'
+        runner.run(["sh", "-c", release, "sh", volume.place[1], volume.name], deadline=_FREE_SECONDS)
     _retry_unlocked(runner, machine, lambda: machine.free(keys, volume.volid))
     return Removal("removed")
 
@@ -330,9 +334,9 @@ def _run_free(runner: Runner, volume: CreatedVolume) -> str:
     """Run the command, again if it did not get the storage's lock, which PVE holds while it changes a volume there."""
     for attempt in attempts(Deadline.after(_FREE_SECONDS), growing(0.5, 8.0)):
         try:
-            return runner.run(
-                ["sh", "-c", _FREE, "sh", volume.volid, volume.identity, CONFIGURATIONS], deadline=_FREE_SECONDS
-            ).stdout
+            script = storage_scripts(*volume.place[:1]) + _FREE
+            words = [volume.volid, volume.identity, CONFIGURATIONS, *volume.place]
+            return runner.run(["sh", "-c", script, "sh", *words], deadline=_FREE_SECONDS).stdout
         except HostError as error:
             if not is_lock_timeout(error.message) or attempt.is_last:
                 raise

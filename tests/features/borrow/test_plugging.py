@@ -7,10 +7,9 @@ from xml.etree import ElementTree as ET
 import libvirt
 import pytest
 
-from harness.features.borrow.libvirt import add_plugged, list_differences, refuse_disk
+from harness.features.borrow.libvirt import add_plugged, devices_for, list_differences, refuse_disk
 from harness.guest.booting import LinuxInside
 from harness.guest.libvirt.effective import QemuProcess, Running
-from harness.guest.libvirt.plugging import devices_for
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import Engines
 from harness.layout.source import BlockSource

@@ -19,6 +19,7 @@ from harness.model.attach import Attach
 from pve_double.executor.memory import MemoryExecutor
 from pve_double.faults import Fault
 from pve_double.state import Node
+from pve_double.storage.volumes import Storage
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_shell import NodeShell
 from tests.unit.test_proxmox_backend import RULES, RUN, hypervisor, iso
@@ -55,13 +56,15 @@ def snapshots(machine: VirtualMachine) -> list[str]:
     return [each["name"] for each in machine.client.get(f"{machine.path}/snapshot") if each["name"] != "current"]
 
 
+@pytest.mark.parametrize("storage", ["local-lvm", "ceph"])
 def test_a_snapshot_comes_and_goes_while_the_vm_runs(
-    client: Client, shell: NodeShell, executor: MemoryExecutor
+    *, client: Client, shell: NodeShell, executor: MemoryExecutor, node: Node, storage: str
 ) -> None:
-    with running(client, shell) as taker:
+    node.store.storages["ceph"] = Storage("ceph", "rbd", frozenset({"images"}), 1 << 40, pool="vms")
+    with running(client, shell, storage) as taker:
         for _ in range(2):
             taker.take()
-            assert executor.snapshots == {f"local-lvm:vm-{taker.machine.vmid}-disk-0@voh0123456789abcdef"}
+            assert executor.snapshots == {f"{storage}:vm-{taker.machine.vmid}-disk-0@voh0123456789abcdef"}
             assert snapshots(taker.machine) == ["voh0123456789abcdef"]
             taker.remove()
             assert (executor.snapshots, snapshots(taker.machine)) == (set(), [])
