@@ -26,6 +26,9 @@ rmdir "$at"
 _START = """
 vmid=$1 user=$3 at=/var/lib/lxc/$1
 mkdir -p "$at/rootfs" "$at/passthrough" && cat >"$at/config" && mount "$2" "$at/rootfs" || exit
+# A node of PVE has the parser of AppArmor. A machine that has only the kernel's part cannot make a profile.
+[ "$(cat /sys/module/apparmor/parameters/enabled 2>/dev/null)" != Y ] || command -v apparmor_parser >/dev/null ||
+    sed -i 's/^lxc.apparmor.profile = .*/lxc.apparmor.profile = unconfined/' "$at/config" || exit
 shift 3
 while [ $# -gt 0 ]; do
     if [ -d "$1" ]; then
