@@ -88,6 +88,12 @@ def _image_snapshots(node: Node, image: str) -> list[str]:
     return [json.dumps([{"id": 4, "name": each.partition("@")[2]} for each in taken], separators=(",", ":"))]
 
 
+def _image_status(node: Node, image: str) -> list[str]:
+    _image(node, image)
+    clients = [{"client": 4100 + number} for number in range(int(image in _ceph(node).mapped))]
+    return [json.dumps({"watchers": clients}, separators=(",", ":"))]
+
+
 def _disable_feature(node: Node, image: str, feature: str) -> list[str]:
     _image(node, image)
     _ceph(node).disabled.setdefault(image, set()).add(feature)
@@ -260,6 +266,7 @@ _ANSWERS: Mapping[str, Callable[..., Iterable[str]]] = {
     "rbd|info|json|*": _image_info,
     "rbd|feature|disable|*|*": _disable_feature,
     "rbd|snap|ls|json|*": _image_snapshots,
+    "rbd|status|json|*": _image_status,
     "rbd|map|*": _map_image,
     "rbd|unmap|*": _unmap_device,
 }

@@ -154,7 +154,9 @@ def test_the_commands_of_the_node_see_the_same_images(root: Client, serving: Ser
     assert "exclusive-lock" not in run("rbd", "info", "--format", "json", "vms/vm-300-a")
     assert run("rbd", "map", "vms/vm-300-a") == "/dev/rbd0\n"
     assert run("readlink", "-e", f"/dev/rbd-pve/{CLUSTER}/vms/vm-300-a") == "/dev/rbd0\n"
+    assert run("rbd", "status", "--format", "json", "vms/vm-300-a") == '{"watchers":[{"client":4100}]}\n'
     run("rbd", "unmap", "/dev/rbd0")
+    assert run("rbd", "status", "--format", "json", "vms/vm-300-a") == '{"watchers":[]}\n'
     assert nodeshell.run(node, ["readlink", "-e", f"/dev/rbd-pve/{CLUSTER}/vms/vm-300-a"]).status != 0
     assert "No such file or directory" in run("rbd", "info", "--format", "json", "vms/vm-1-none")
 

@@ -83,14 +83,23 @@ identify_volume_rbd() { # AT IMAGE
     [ -n "$id" ] || { echo "Ceph does not report the id of $images/$2" >&2; return 1; }
     echo "image $id in $fsid/$number"
 }
-release_volume_rbd() { # AT IMAGE: unmaps it if the kernel of the node has mapped it
+release_volume_rbd() { # AT IMAGE: unmaps it if the kernel of the node has mapped it, and waits until nobody has it open
     use_pool "$1"
     read_pool || return
     snapshots=$(rbd snap ls --format json "$images/$2") || return
     # Proxmox VE would remove them as well.
     [ "$snapshots" = "[]" ] || { echo "somebody has made snapshots of it: rbd snap ls $images/$2" >&2; return 1; }
-    mapped=$(readlink -e "/dev/rbd-pve/$fsid/$images/$2") || return 0
-    # udev may still read from it, because fio has closed it after writing.
-    udevadm settle --timeout=20
-    rbd unmap "$mapped" || { sleep 5; rbd unmap "$mapped"; }
+    if mapped=$(readlink -e "/dev/rbd-pve/$fsid/$images/$2"); then
+        # udev may still read from it, because fio has closed it after writing.
+        udevadm settle --timeout=20
+        rbd unmap "$mapped" || { sleep 5; rbd unmap "$mapped"; } || return
+    fi
+    # The cluster forgets a client that was killed half a minute later.
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+        watchers=$(rbd status --format json "$images/$2") || return
+        case $watchers in *'"watchers":[]'*) return;; esac
+        sleep 5
+    done
+    echo "another client still has it open: rbd status $images/$2" >&2
+    return 1
 }
