@@ -198,21 +198,21 @@ class _Plan:
             offset = _round_up(offset + whole, alignment)
         return cls(str(uuid.uuid4()), tuple(parts))
 
-    def script(self, run_id: str) -> str:
-        """The input of sfdisk. The names are only for readers."""
-        lines = ["label: gpt", f"label-id: {self.ptuuid}"]
-        lines += [
-            f"start={part.offset // MIB}MiB, size={part.size // MIB}MiB, uuid={part.partuuid}, "
-            f'name="{TAG}:{run_id}:{part.what}"'
+    def script(self, run_id: str, sector: int) -> str:
+        """The input of sfdisk, in sectors: it aligns other units to the optimal I/O size. Names are for readers."""
+        parts = (
+            f"start={part.offset // sector}, size={part.size // sector}, uuid={part.partuuid}, "
+            f'name="{TAG}:{run_id}:{part.what}"\n'
             for part in self.parts
-        ]
-        return "\n".join(lines) + "\n"
+        )
+        return f"label: gpt\nlabel-id: {self.ptuuid}\nfirst-lba: {ALIGNMENT // sector}\n{''.join(parts)}"
 
 
 def _write_table(device: Writable, plan: _Plan, run_id: str) -> None:
     # An array or volume group that was in a region before must not be activated when the region appears.
     table = ["sfdisk", "--quiet", "--wipe", "always", "--wipe-partitions", "always", device.path]
-    device.run(table, stdin=plan.script(run_id), deadline=60)
+    sector = int(device.run(["blockdev", "--getss", device.path], deadline=60).stdout)
+    device.run(table, stdin=plan.script(run_id, sector), deadline=60)
 
 
 def _find_regions(device: Writable, plan: _Plan) -> dict[str, Region]:

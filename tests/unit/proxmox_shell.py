@@ -179,7 +179,8 @@ class NodeShell(PlayedShell):
             return self._disk()
         if argv[0] == "sfdisk":
             self.divide(stdin)
-            return ""
+        if argv[0] in ("blockdev", "sfdisk"):
+            return f"{SECTOR}\n" if argv[1] == "--getss" else ""
         if "NAME,PATH,TYPE,START,SIZE" in script:
             return json.dumps({"blockdevices": [{"children": self._partitions}]})
         if "forget_partitions" in script:
@@ -220,10 +221,7 @@ class NodeShell(PlayedShell):
         disks = self.node.disks
         disks.disks = [each for each in disks.disks if not re.fullmatch(r"/dev/sdb\d+", each.device)]
         self._partitions = []
-        for number, (start, size, uuid) in enumerate(
-            re.findall(r"start=(\d+)MiB, size=(\d+)MiB, uuid=(\S+),", table), 1
-        ):
-            device, size_bytes = f"/dev/sdb{number}", int(size) * MIB
+        for number, (start, size, uuid) in enumerate(re.findall(r"start=(\d+), size=(\d+), uuid=(\S+),", table), 1):
+            device, size_bytes = f"/dev/sdb{number}", int(size) * SECTOR
             disks.disks.append(Disk(device, size_bytes, partuuid=uuid))
-            sectors = int(start) * MIB // SECTOR
-            self._partitions.append({"path": device, "type": "part", "start": sectors, "size": size_bytes})
+            self._partitions.append({"path": device, "type": "part", "start": int(start), "size": size_bytes})

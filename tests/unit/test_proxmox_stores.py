@@ -55,7 +55,7 @@ def stores(client: Client, shell: NodeShell) -> Stores:
 
 def region(shell: NodeShell) -> Region:
     """A partition of ours, as the kernel, blkid and PVE know it."""
-    shell.divide('start=1MiB, size=1024MiB, uuid=0b1c-ours, name="voh"')
+    shell.divide('start=2048, size=2097152, uuid=0b1c-ours, name="voh"')
     (device,) = created(shell, Entry("", RUN, "", {"disks": ["PVETEST_disk1"]}), ["/dev/sdb1"])
     return Region("lvm", device, MIB, GIB, "0b1c-ours")
 
