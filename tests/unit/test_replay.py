@@ -1,4 +1,4 @@
-"""A recorded run gives the same results.json with the present code, bit by bit."""
+"""A recorded run gives the same results.json with the present code, but for the rounding of the last digits."""
 
 from __future__ import annotations
 
