@@ -57,7 +57,7 @@ def check_quick(directory: Path, *words: str, env: dict[str, str] | None = None)
     """Measure a storage without a configuration: figures of host and guest, and nothing is left."""
     done = command("quick", f"--reports={directory / 'reports'}", *words, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
-    run = latest(directory)
+    run = latest(directory / "reports")
     cells = [cell for cell in run.cells if cell.mode != "host"]
     assert len(cells) == 7
     assert all(cell.metrics["iops"].guest and cell.metrics["iops"].host for cell in cells)
