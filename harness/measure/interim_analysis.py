@@ -395,9 +395,9 @@ class InterimAnalysis:
         self, cell: Cell, progress: GroupProgress, at: PreparedGroup, group: GroupRecord, *, final: bool
     ) -> CellContext:
         modes, reference = [other.mode for other in progress.group.cells], cell.mode.against
-        drift = group.drift
-        if not cell.mode.detail.has_bare_host:
-            drift = host_drift(split_by_length(self._recorder.of_group(group.id))[0], cell.by_role[Place.HOST].id)
+        measured, baseline = self._recorder.of_group(group.id), cell.by_role[Place.HOST].id
+        bare = cell.mode.detail.has_bare_host
+        drift = group.drift if bare else host_drift(split_by_length(measured)[0], baseline)
         return CellContext(
             host=self._spec.host.name,
             group=group.id,
@@ -417,6 +417,7 @@ class InterimAnalysis:
                 *drift_notes(drift, cell, modes),
                 *(note for arm in cell.arms for note in at.notes.get(arm.id, ())),
             ),
+            journal=next((mode.filesystem.count_journal for mode in modes if mode.filesystem is not None), None),
             skipped=at.why_skipped(cell),
             check=self._spec.check,
         )

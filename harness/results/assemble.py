@@ -94,6 +94,8 @@ class CellContext:
     carried: tuple[CarryOverRecord, ...] = ()
     """What the cell's job shows about carry-over, the shortest slices first."""
     notes: tuple[str, ...] = ()
+    journal: Callable[[float], float] | None = None
+    """The bytes that file systems in the disks of its group may move in so many seconds, in slices of any mode."""
     skipped: str | None = None
     check: Check = no_check
     """Further checks of the cell's measurements."""
@@ -285,7 +287,7 @@ def _check_cell(
             buffered=cell.job.buffered,
             ahead=_find_read_ahead(cell.job, context),
             inside=NONE if inside is None else inside.amplification(cell.job),
-            journal=None if inside is None else inside.count_journal,
+            journal=context.journal,
         ),
         *rate_checks(slices, cell.job),
         *write_limit_checks(slices),

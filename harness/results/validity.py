@@ -263,7 +263,6 @@ Cells whose arms alternate within seconds get a note beyond it, because the drif
 are void, because their arms were measured up to a round apart.
 """
 
-
 DRIFT_CONFIDENCE = 0.985
 """Of the drift's interval. At 95 %, a host whose values are correlated by 0.9 would seem to drift too often."""
 
@@ -276,14 +275,10 @@ def host_drift(measurements: Iterable[Measurement], arm: str = Place.HOST) -> tu
             by_job.setdefault(measurement.job, []).append(measurement)
     drifts = []
     for job, several in by_job.items():
-        if len({slice_.started for slice_ in several}) < 2:
-            continue
-        change = estimate_drift(
-            [slice_.started for slice_ in several],
-            [slice_.metrics["iops"] for slice_ in several],
-            confidence=DRIFT_CONFIDENCE,
-        )
-        drifts.append(DriftRecord(job, change, has_drifted(change, DRIFT_BOUND)))
+        times, values = [slice_.started for slice_ in several], [slice_.metrics["iops"] for slice_ in several]
+        if len(set(times)) > 1:
+            change = estimate_drift(times, values, confidence=DRIFT_CONFIDENCE)
+            drifts.append(DriftRecord(job, change, has_drifted(change, DRIFT_BOUND)))
     return tuple(drifts)
 
 
