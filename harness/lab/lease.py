@@ -112,7 +112,6 @@ FENCE = (
 
 END = read_script("harness.lab", "end_lease_holder.sh")
 
-
 BEAT_SECONDS = 5.0
 """The pause between two heartbeats of the run that holds the lease."""
 SILENCE_SECONDS = 30.0

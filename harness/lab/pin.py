@@ -47,7 +47,6 @@ MARK = f"VIRT_OVERHEAD={uuid.uuid4()}"
 No other run has the same value.
 """
 
-
 UNSAFE = read_script("harness.lab", "unsafe_path.sh")
 
 _ASK = UNSAFE + 'export LC_ALL=C PATH="$PATH:/usr/sbin:/sbin"\nfor path; do unsafe "$path"; done\n'
@@ -73,7 +72,6 @@ def require_safe(runner: Runner, directory: str, refused: str) -> None:
 
 
 FILE_IDENTITY = read_script("harness.lab", "file_identity.sh")
-
 
 _BELOW = read_script("harness.lab", "list_members.sh")
 

@@ -263,6 +263,7 @@ MOST_AFTER_BACKUP = 10.0
 _LONGER = 1.2
 """How much longer the end of a backup may take than of those before."""
 _PILED = 2.0
+"""How much longer than its share of a pile a slice may have taken by itself, because jobs differ."""
 MOST_JITTER = 0.5
 """Seconds. A machine that hung for longer needs no longer pauses: its slices are measured again."""
 
@@ -327,18 +328,18 @@ def _bound_seconds(timetable: Sequence[Measurement]) -> list[float]:
     """How long each slice can have taken at most, in seconds, if it had not waited for the I/Os of those before it.
 
     On a disk that is much slower than was expected, slices pile up: each takes as long as all of them. Together they
-    took no longer than the disk was busy, so each took its share of that. It is allowed _PILED times as much, because
-    jobs differ.
+    took no longer than the disk was busy, so each took about its share of that.
     """
-    bounds: list[float] = []
-    begun, ended, together = 0.0, -math.inf, 0
-    for slice_ in [*timetable, None]:
-        if slice_ is None or slice_.started >= ended:
-            bounds += [_PILED * (ended - begun) / together] * together if together > 1 else [math.inf] * together
-            begun, together = slice_.started if slice_ is not None else 0.0, 0
-        if slice_ is not None:
-            ended, together = max(ended, slice_.started + slice_.seconds), together + 1
-    return bounds
+    piles: list[list[Measurement]] = []
+    ended = -math.inf
+    for slice_ in timetable:
+        if slice_.started >= ended:
+            piles.append([])
+        piles[-1].append(slice_)
+        ended = max(ended, slice_.started + slice_.seconds)
+    busy = [max(slice_.started + slice_.seconds for slice_ in pile) - pile[0].started for pile in piles]
+    shares = [_PILED * took / len(pile) if len(pile) > 1 else math.inf for took, pile in zip(busy, piles, strict=True)]
+    return [share for share, pile in zip(shares, piles, strict=True) for _ in pile]
 
 
 def _estimate_jitter(closer: Sequence[float], lost: float) -> float:

@@ -187,9 +187,7 @@ class Engine:
         """
         failures: list[Exception] = []
         for campaign in self._campaigns.values():
-            from harness.report.html import write_report
-
-            for end in (partial(self._end, campaign, interrupted=interrupted), partial(write_report, campaign.store)):
+            for end in (partial(self._end, campaign, interrupted=interrupted), partial(_write_page, campaign.store)):
                 try:
                     end()
                 except Exception as error:
@@ -250,12 +248,11 @@ class Engine:
         return plan.with_time(self.options.time) if self.options.time else plan
 
     def _campaign(self, host: HostSpec) -> Campaign:
-        # This must precede the first child process. The controller of pytest-xdist starts workers, but never gets here.
-        # Only a run needs what measures, which takes long to import.
         from harness.measure.campaign import Campaign
         from harness.measure.host_measurer import HostMeasurer
         from harness.measure.resume import Earlier, earlier_part
 
+        # This must precede the first child process. The controller of pytest-xdist starts workers, but never gets here.
         withdraw_secrets(self.options.hosts)
         if self._images is None:
             self._images = ensure_images(self.events)
@@ -284,6 +281,12 @@ class Engine:
             spec = replace(spec, run_id=run_id, seed=seed)
         phases = Phases(self.events)
         return Campaign(spec, store, HostMeasurer(spec, store, self._images, phases), phases, earlier)
+
+
+def _write_page(store: RunStore) -> None:
+    from harness.report.html import write_report
+
+    write_report(store)
 
 
 def _offered(host: HostSpec, plan: Plan) -> tuple[str, ...] | None:

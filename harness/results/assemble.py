@@ -15,7 +15,7 @@ from harness.analysis import (
 from harness.errors import ResultsError
 from harness.feature import Feature, features, features_of_cell
 from harness.model.attach import Attach
-from harness.model.base import NONE, Amplification, Kind, find_widest
+from harness.model.base import Amplification, Kind, find_widest
 from harness.model.disk import DiskRecord
 from harness.model.job import Job
 from harness.model.mode import Arm, Budget, Cell, Mode, Place, find_setting_changes
@@ -286,7 +286,7 @@ def _check_cell(
             contained=f"guest:{cell.mode.name}" if cell.mode.in_container else "",
             buffered=cell.job.buffered,
             ahead=_find_read_ahead(cell.job, context),
-            inside=NONE if inside is None else inside.amplification(cell.job),
+            inside=None if inside is None else inside.amplification(cell.job),
             journal=context.journal,
         ),
         *rate_checks(slices, cell.job),

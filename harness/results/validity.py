@@ -262,7 +262,6 @@ DRIFT_BOUND = 0.2
 Cells whose arms alternate within seconds get a note beyond it, because the drift cancels in each block. The other cells
 are void, because their arms were measured up to a round apart.
 """
-
 DRIFT_CONFIDENCE = 0.985
 """Of the drift's interval. At 95 %, a host whose values are correlated by 0.9 would seem to drift too often."""
 
@@ -418,7 +417,7 @@ def check_bytes(
     *,
     cached: bool = False,
     contained: str = "",
-    inside: Amplification = NONE,
+    inside: Amplification | None = None,
     journal: Callable[[float], float] | None = None,
     ahead: ReadAhead | None = None,
     buffered: bool = False,
@@ -495,7 +494,7 @@ def _count_bytes(
     number: int | None,
     *,
     in_flight: int,
-    of_qemu: Amplification,
+    of_qemu: Amplification | None,
     journal: Callable[[float], float] | None,
     ahead: ReadAhead | None,
 ) -> list[_ByteCount]:
@@ -515,7 +514,7 @@ def _count_bytes(
             fio, counted = (sum(getattr(count, direction) for count in several) for several in (by_fio, moved))
             if not fio:
                 continue
-            needs = of_qemu if by == "qemu" else of_disk
+            needs = (NONE if of_qemu is None else of_qemu) if by == "qemu" else of_disk
             fewest, most = fio * needs.fewest_written, fio * needs.most_written
             if direction == "read":
                 for_writes = sum(count.written for count in by_fio) * needs.read_for_write
@@ -523,8 +522,9 @@ def _count_bytes(
             elif direction == "trimmed":
                 fewest, most = fio * needs.fewest_trimmed, fio * needs.most_trimmed
             polled = 0.0
-            # QEMU also counts between the slices, and a journal is written at any time.
-            extra = journal(elapsed if by == "qemu" else sum(slice_.wall for slice_ in slices)) if journal else 0.0
+            # A journal is written at any time. QEMU also counts between the slices, but only that of its own guest.
+            lasting = elapsed if by == "qemu" else sum(slice_.wall for slice_ in slices)
+            extra = journal(lasting) if journal and (by != "qemu" or of_qemu is not None) else 0.0
             if direction == "read" and by == "qemu":
                 # With the slices of other jobs of the arm.
                 extra += sum(piece.ahead for piece in pieces.values())

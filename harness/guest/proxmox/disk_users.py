@@ -17,7 +17,6 @@ from harness.untrusted import reading
 _SEPARATORS = re.compile(r"[,=;\s]+")
 _GROUPED = ("lvm", "lvmthin")
 
-
 _PCI = re.compile(r"(?:([0-9a-f]{4,}):)?([0-9a-f]{2}:[0-9a-f]{2})(\.[0-9a-f])?", re.IGNORECASE)
 
 

@@ -51,7 +51,6 @@ SAMPLED = read_script(
 
 INSPECT = FACTS + SAMPLED + read_script("harness.lab.guard", "inspect_disk.sh")
 
-
 INSPECT_SECONDS = 120.0
 
 Contents = Literal["blank", "left", "data", "unknown"]

@@ -124,6 +124,19 @@ def test_a_slow_guest_has_the_commits_of_its_journal_and_no_other_writes(written
     assert check.ok is ok, check.detail
 
 
+@pytest.mark.parametrize(("arm", "by", "ok"), [("host", "disk", True), ("guest:lvm", "qemu", False)])
+def test_a_journal_falls_into_slices_of_other_modes_on_their_disk_but_not_in_their_guests(
+    arm: str, by: str, *, ok: bool
+) -> None:
+    # As the bare host beside ext4 on a RAW file.
+    counts = {"fio_written": 1348 * 1024, f"{by}_written": 1445 * 1024}
+    slices = [replace(build_measurement(arm, job=WRITE), counters=counters(counts))]
+    (check,) = check_bytes(slices, 4096, journal=INSIDE.count_journal)
+    assert check.ok is ok, check.detail
+    (alone,) = check_bytes(slices, 4096)
+    assert not alone.ok
+
+
 def test_btrfs_has_the_tables_of_a_file_that_is_copied_on_write() -> None:
     copied = Mode("lvm-btrfs", Lvm(), Attach(), filesystem=InnerFilesystem("btrfs"))
     assert copied.writes_later
