@@ -20,6 +20,7 @@ from harness.files import write_atomically
 from harness.lab.lab_file import lab_of
 from harness.model.disk import STORAGE
 from harness.scenario.scenario import name_for
+from harness.terminal import one_line
 
 SCENARIO = "quick"
 _PREFERRED = ("lvm-thin", "zvol", "rbd", "lvm", "raw")
@@ -48,9 +49,10 @@ def measure_quickly(request: QuickRequest) -> NoReturn:
     Raises ConfigError if the storage is not offered, with what is; LabUnavailable, HostError.
     """
     environment = dict(os.environ)  # with the secrets, which this process withdraws from its own
-    is_path = request.storage is not None and request.storage.startswith("/")
-    host, offers = inspect_requested(request.host, request.storage if is_path else None)
-    storage = choose_storage(offers, request.storage)
+    wanted = name_directory(request.storage) if request.host.host["kind"] == "local" else request.storage
+    is_path = wanted is not None and wanted.startswith("/")
+    host, offers = inspect_requested(request.host, wanted if is_path else None)
+    storage = choose_storage(offers, wanted)
     if request.vm is not None:
         host = host | {"guest": {"borrow": request.vm, "reach": "agent"}}
     lab = request.reports.absolute() / SCENARIO / "lab.toml"
@@ -71,6 +73,16 @@ def measure_quickly(request: QuickRequest) -> NoReturn:
     os.execve(sys.executable, command, environment)
 
 
+def name_directory(wanted: str | None) -> str | None:
+    """A path of this machine as a lab file has it: absolute, without `..`. The name of a storage stays as it is.
+
+    A storage such as `tank/vms` has the form of a relative path, so that begins with a point.
+    """
+    if wanted is None or not wanted.startswith(("/", ".")):
+        return wanted
+    return os.path.realpath(wanted) if ".." in Path(wanted).parts else str(Path(wanted).absolute())
+
+
 def choose_storage(offers: Offers, wanted: str | None) -> StorageOffer:
     """The storage of this name or place, or the one that has the path; without a wish, the one with most free space.
 
@@ -85,9 +97,11 @@ def choose_storage(offers: Offers, wanted: str | None) -> StorageOffer:
     named = [storage for storage in offers.storages if wanted in (storage.name, storage.at)]
     if named:
         return replace(named[0], for_vms=True)
-    reasons = [f"{other.what}: {other.why}" for other in offers.other_storages if wanted in other.what.split()]
-    why = f": {'; '.join(reasons)}" if reasons else ""
-    raise ConfigError(f"{wanted} cannot be measured{why}", hint=_list_choices(offers))
+    reasons = [
+        one_line(f"{other.what}: {other.why}") for other in offers.other_storages if f" {wanted} " in f" {other.what} "
+    ]
+    why = "; ".join(reasons) or "it is no storage of the host, and a directory begins with / or ./"
+    raise ConfigError(f"{one_line(wanted)} cannot be measured: {why}", hint=_list_choices(offers))
 
 
 def _list_choices(offers: Offers) -> str:

@@ -12,7 +12,7 @@ import pytest
 from harness.cli import main
 from harness.errors import ConfigError
 from harness.features.init.disks import NotOffered, Offers, StorageOffer
-from harness.features.init.quick import choose_storage, select_cells
+from harness.features.init.quick import choose_storage, name_directory, select_cells
 
 SMALL = StorageOffer("vms", "volume_group", "vms", ("lvm",), 20, 10)
 LARGE = StorageOffer("images", "directory", "/var/lib/libvirt/images", ("raw", "qcow2"), 40, 30)
@@ -40,6 +40,28 @@ def test_what_is_not_offered_is_refused_with_the_reason_and_the_others() -> None
         choose_storage(Offers((BACKUPS,)), None)
 
 
+def test_a_reason_is_found_by_a_name_with_blanks() -> None:
+    for path in ("/my images", "/my\nimages"):
+        offers = Offers((SMALL,), other_storages=(NotOffered(f"directory {path}", "it is mounted read-only"),))
+        with pytest.raises(ConfigError, match=r"/my images cannot be measured: directory /my.images: it is "):
+            choose_storage(offers, path)
+    with pytest.raises(ConfigError, match=r"images: it is no storage of the host|a directory begins with / or \./"):
+        choose_storage(Offers((SMALL,)), "images")
+
+
+def test_a_directory_may_be_relative_and_a_storage_keeps_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deep" / "images").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("deep/images")
+    monkeypatch.chdir(tmp_path)
+    assert name_directory(".") == str(tmp_path)
+    assert name_directory("./deep") == str(tmp_path / "deep")
+    assert name_directory("./link/..") == str(tmp_path / "deep")
+    assert name_directory(f"{tmp_path}/deep/../link") == str(tmp_path / "deep" / "images")
+    assert [name_directory(name) for name in ("tank/vms", "/srv/vms", None)] == ["tank/vms", "/srv/vms", None]
+
+
 def test_one_layout_is_measured() -> None:
     assert select_cells(SMALL, host_only=False) == "vms_quick-lvm- and not lvm-thin"
     assert select_cells(LARGE, host_only=False) == "images_quick-raw-"
@@ -61,3 +83,5 @@ def test_no_cell_of_another_scenario_is_selected(name: str, tmp_path: Path) -> N
 def test_a_directory_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["quick", "/no/such/directory"]) != 0
     assert "/no/such/directory cannot be measured" in capsys.readouterr().err
+    assert main(["quick", "./no/../such"]) != 0
+    assert f"{Path.cwd()}/such cannot be measured: directory {Path.cwd()}/such: " in capsys.readouterr().err
