@@ -186,4 +186,4 @@ def _merge_bins(bins: Mapping[int, int], per_octave: int) -> Counter[int]:
 
 def _width(latency: int, per_octave: int) -> int:
     """The width of the bin with this latency; at least 1 ns."""
-    return max((1 << max(latency.bit_length() - 1, 0)) >> int(math.log2(per_octave)), 1)
+    return max((1 << max(latency.bit_length() - 1, 0)) >> (per_octave.bit_length() - 1), 1)

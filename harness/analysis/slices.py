@@ -380,31 +380,31 @@ class Slope:
     @property
     def p_value(self) -> float:
         """Two-sided, of "the series does not change with it"."""
-        below = self._compute_share_below(0.0)
+        below = float(self._compute_share_below(0.0))
         return min(1.0, 2 * min(below, 1 - below))
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """The ends between which the slope lies with this confidence."""
+        import numpy as np  # noqa: PLC0415
         from scipy.special import stdtrit  # noqa: PLC0415
 
         tail = (1 - confidence) / 2
         reach = float(stdtrit(self.freedom, 1 - tail)) * self.errors
-        ends = (self.slopes - reach).min(), (self.slopes + reach).max()
-        low, high = (self._find_quantile(share, *map(float, ends)) for share in (tail, 1 - tail))
-        return min(low, self.point), max(high, self.point)
-
-    def _find_quantile(self, share: float, low: float, high: float) -> float:
-        for _ in range(60):
+        low, high = np.full(2, (self.slopes - reach).min()), np.full(2, (self.slopes + reach).max())
+        for _ in range(60):  # bisection, of both ends at once
             middle = (low + high) / 2
-            low, high = (low, middle) if self._compute_share_below(middle) > share else (middle, high)
-        return (low + high) / 2
+            is_above = self._compute_share_below(middle[:, None]) > (tail, 1 - tail)
+            low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
+        lower, upper = ((low + high) / 2).tolist()
+        return min(lower, self.point), max(upper, self.point)
 
-    def _compute_share_below(self, value: float) -> float:
+    def _compute_share_below(self, values: float | Floats) -> Floats:
+        """Of a value, or of each row of a column of values."""
         from scipy.special import stdtr  # noqa: PLC0415
 
-        if not self.errors.any():
-            return float(self.weights @ (self.slopes < value))
-        return float(self.weights @ stdtr(self.freedom, (value - self.slopes) / self.errors))
+        below = stdtr(self.freedom, (values - self.slopes) / self.errors) if self.errors.any() else self.slopes < values
+        shares: Floats = below @ self.weights
+        return shares
 
 
 def fit_slope(regressor: Sequence[float], values: Sequence[float] | Floats) -> Slope:
