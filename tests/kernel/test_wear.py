@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,13 @@ CONSUMER = parse_endurance("600 TBW")
 """The rated endurance of a consumer NVMe SSD of 1 TB."""
 
 
+@cache
+def plan_of(name: str, profile: str) -> Plan:
+    return plan_for(SCENARIOS[name], profile)
+
+
 def publish(name: str) -> Plan:
-    return plan_for(SCENARIOS[name], "publish")
+    return plan_of(name, "publish")
 
 
 def within(plan: Plan, size: float) -> Plan:
@@ -106,7 +112,7 @@ def test_a_publishable_run_on_a_consumer_ssd_costs_less_than_one_percent_of_its_
 def test_no_shipped_plan_exceeds_a_limit_and_every_cell_is_measured_or_left_out(
     name: str, profile: str, size: float
 ) -> None:
-    plan = plan_for(SCENARIOS[name], profile)
+    plan = plan_of(name, profile)
     found = within(plan, size)
     assert max(planned_writes(found).values()) <= size
     left_out = [cell for each in found.left_out for cell in each.cells]

@@ -149,8 +149,10 @@ def test_quiet_cells_are_done_early_and_the_docs_say_when(shape: float) -> None:
     assert found == pytest.approx(stated(f"shape {shape:g}"), abs=0.15)
 
 
-@pytest.mark.parametrize("level", [0.05, 0.0025, 0.0005])
-@pytest.mark.parametrize("plan", [Sequential(4, 24), Sequential(2, 12), Sequential(6, 40)])
+@pytest.mark.parametrize(
+    ("plan", "level"),
+    [(Sequential(4, 24), 0.0025), (Sequential(2, 12), 0.05), (Sequential(2, 12), 0.0005), (Sequential(6, 40), 0.0005)],
+)
 def test_the_looks_spend_what_they_may_at_every_level_and_wherever_the_time_ends(
     plan: Sequential, level: float
 ) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from harness.events import Events
 from harness.features.arrays.building import compute_member_need
 from harness.lab.created import CreationLog, read_log
+from harness.lab.facts import HostFacts
+from harness.lab.inventory import DiskByFile
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.layout.build import Builder
@@ -24,8 +27,9 @@ from tests.e2e.machines import traces
 from tests.e2e.test_layouts import DISKS, RUN, SPAN
 from tests.unit.failing import outcomes
 from tests.unit.loop_disks import NO_HYPERVISOR
+from tests.unit.test_layouts_local import disk, facts, require_clean_after_failures
 
-__all__ = ["host"]
+__all__ = ["disk", "facts", "host"]
 
 ARRAY = Mode("md", Md(1, 2), Attach())
 VOLUME = Mode("thin", LvmThin(), Attach())
@@ -51,6 +55,12 @@ def test_whichever_command_of_lvm_fails_the_host_is_as_before_or_told_what_is_le
         found = tried(host, lambda runner: place(runner, span).layers(cut, disk.regions))
     assert found[-3:] == ["left", "left", "built"]
     assert set(found[:-3]) <= {"clean", "built"}
+
+
+def test_whichever_command_of_a_file_system_fails_the_host_is_as_before_or_told_what_is_left(
+    disk: DiskByFile, facts: HostFacts, tmp_path: Path
+) -> None:
+    require_clean_after_failures(disk, facts, tmp_path, step=1)
 
 
 def place(runner: Runner, span: int) -> Builder:

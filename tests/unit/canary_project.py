@@ -78,9 +78,12 @@ from harness.lab.lab_file import load_lab
 LAB = load_lab(Path("lab.toml"))
 
 
-@pytest.fixture(params=[host.name for host in LAB.hosts])
-def host(request):
-    return LAB.only(request.param).hosts[0]
+TESTS = @TESTS@
+
+
+def pytest_generate_tests(metafunc):
+    names = [name for name, tests in TESTS.items() if metafunc.function.__name__ in tests]
+    metafunc.parametrize("host", [LAB.only(name).hosts[0] for name in names], ids=names)
 
 
 def test_read(host):
@@ -98,6 +101,8 @@ def test_write(host):
 def test_doctor(host):
     assert doctor(LAB.only(host.name), DoctorRequest(window=0)) == 0
 """
+_ALL_TESTS = ("test_overhead", "test_read", "test_write", "test_doctor")
+_OF_TOKENS = ("test_overhead", "test_write")
 _SCENARIO = """
 title = "A disk"
 modes = ["host"]
@@ -136,6 +141,8 @@ class Failure:
     """The secret as it is stored; the first canary where it is empty."""
     mode: int | None = None
     """Of the file that the secret is in; None for an environment variable."""
+    tests: Sequence[str] = ("test_overhead", "test_read", "test_doctor")
+    """What fails in this way: a cell, and tests of `_BARE`. A call that writes needs a login or a token."""
 
     @property
     def variable(self) -> str:
@@ -161,7 +168,8 @@ class Project:
         test_file = "scenarios/test_overhead.py"
         (self.path / test_file).write_text((ROOT / test_file).read_text())
         (self.path / "bare").mkdir()
-        (self.path / "bare" / "test_bare.py").write_text(_BARE)
+        tests = {failure.name: tuple(failure.tests) for failure in self.failures}
+        (self.path / "bare" / "test_bare.py").write_text(_BARE.replace("@TESTS@", repr(tests)))
         lab = ""
         for each in self.failures:
             lab += self._host(each)
@@ -218,7 +226,8 @@ def _of_the_api(stack: ExitStack, node: Certificates) -> Iterator[Failure]:
 
     def both(name: str, said: str, port: int, *api: str, said_to_token: str = "") -> Iterator[Failure]:
         yield Failure(f"{name}_pw", said, [canary(name, "password"), TICKET], port, api)
-        yield Failure(f"{name}_tk", said_to_token or said, [canary(name, "token"), TICKET], port, [*api, token])
+        secrets = [canary(name, "token"), TICKET]
+        yield Failure(f"{name}_tk", said_to_token or said, secrets, port, [*api, token], tests=_OF_TOKENS)
 
     own = f'ca_file = "{double.authority}"'
     yield from both("wrong", "refuses the login of root@pam", double.port, own, said_to_token="Proxmox VE answers 401")
@@ -248,13 +257,14 @@ def _of_the_api(stack: ExitStack, node: Certificates) -> Iterator[Failure]:
         ("laterpage", page, "does not answer like Proxmox VE"),
     ):
         port = answered(after_login(lambda _request, answer=answer: answer))  # type: ignore[misc]
-        yield Failure(name, said, [canary(name, "password"), TICKET], port, [trusted])
+        yield Failure(name, said, [canary(name, "password"), TICKET], port, [trusted], tests=_ALL_TESTS)
     # Newlines at the end, as `echo` and editors write them: what is refused is the call, and not the token.
     refusing = answered(lambda _request: forbidden)
     for name, mode in (("newline_env", None), ("newline_file", 0o600)):
         text = canary(name, "token")
+        api = [trusted, token]
         yield Failure(
-            name, "Proxmox VE answers 403", [text], refusing, [trusted, token], written=f"{text}\n", mode=mode
+            name, "Proxmox VE answers 403", [text], refusing, api, written=f"{text}\n", mode=mode, tests=_ALL_TESTS
         )
 
 

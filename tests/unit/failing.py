@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from itertools import count
 from pathlib import Path
 
 from harness.errors import HostError, SafetyError
@@ -38,20 +39,25 @@ class FailingAt:
 
 
 def outcomes(
-    runner: Runner, layouts: Callable[[Runner], AbstractContextManager[object]], check: Callable[[str], None]
+    runner: Runner,
+    layouts: Callable[[Runner], AbstractContextManager[object]],
+    check: Callable[[str], None],
+    *,
+    step: int = 1,
 ) -> list[str]:
-    """What comes of it when the first command fails, the second, and so on; the last time none does.
+    """What comes of it when the first command fails, then the one `step` after it, and so on; the last time none does.
 
     Each is `built`, `clean` after an error, or `left` where the error tells of something left behind; `check` is called
     with it.
     """
     found: list[str] = []
-    while True:
-        failing = FailingAt(runner, len(found) + 1)
+    for n in count(1, step):
+        failing = FailingAt(runner, n)
         found.append(_outcome(layouts(failing)))
         check(found[-1])
-        if failing.asked < len(found):
-            return found
+        if failing.asked < n:
+            break
+    return found
 
 
 def _outcome(layouts: AbstractContextManager[object]) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
-from typing import Any
+
+# It starts for each command, so that it imports little.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _used(state: Any) -> int:
@@ -77,9 +80,10 @@ def _create(state: Any, options: dict[str, str], names: list[str]) -> None:
     state["volumes"].append({"name": name, "uuid": uuid, "tags": options["--addtag"], "size": size, "kind": kind})
 
 
-def main(path: Path, program: str, words: list[str]) -> None:
+def main(path: str, program: str, words: list[str]) -> None:
     """Run one program of LVM on the state in the file at `path`."""
-    state = json.loads(path.read_text())
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes as long as all the rest
+        state = json.load(file)
     options: dict[str, str] = {}
     names = []
     rest = iter(words)
@@ -97,8 +101,9 @@ def main(path: Path, program: str, words: list[str]) -> None:
         state["volumes"] = [each for each in state["volumes"] if each["uuid"] != uuid]
     elif program != "udevadm":
         sys.stdout.write(_printed(state, program, options, names))
-    path.write_text(json.dumps(state))
+    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump(state, file)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -18,7 +18,7 @@ from tests.unit.loop_disks import RUNNER, detach, loop, require, run, sparse
 MIB = 1 << 20
 SIZE = 24 * MIB
 SEED = int(os.environ.get("VIRT_OVERHEAD_SEED", "20261122"))
-TRIES = 60
+TRIES = 32
 
 
 def write_contents(file: Path, chance: random.Random) -> None:

@@ -30,7 +30,7 @@ from tests.unit.transport_servers import Server, dropbear, sshd
 RUNNER = LocalRunner("host node1")
 SOON = 30.0
 RACERS = 8
-TURNS = 25
+TURNS = 10
 
 
 @dataclass

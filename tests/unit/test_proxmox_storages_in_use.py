@@ -62,6 +62,10 @@ TYPES = {
 OWN = DiskByStorage("storage", key="storage", at="mine")
 
 
+# In a run, those with files of other machines are like a directory.
+DIFFERENT = pytest.mark.parametrize("of", ["lvm", "lvmthin", "zfspool", "dir", "btrfs"], indirect=True)
+
+
 @pytest.fixture(params=TYPES)
 def of(request: pytest.FixtureRequest) -> Type:
     return TYPES[request.param]
@@ -136,6 +140,7 @@ def test_its_volumes_are_filled_and_removed_and_no_group_begins_once_it_is_full(
             layouts.shared.room.require(0)
 
 
+@DIFFERENT
 def test_reap_removes_what_a_killed_run_left(ours: ProxmoxHypervisor, shell: NodeShell, of: Type) -> None:
     killed = ExitStack()
     layouts = killed.enter_context(ours.layouts(shell.log(RUN), [OWN], [HOST, *of.modes], span=SPAN))
@@ -146,6 +151,7 @@ def test_reap_removes_what_a_killed_run_left(ours: ProxmoxHypervisor, shell: Nod
     assert shell.logged == []
 
 
+@DIFFERENT
 def test_a_run_stops_while_it_fills_a_storage_that_becomes_full(
     *, ours: ProxmoxHypervisor, shell: NodeShell, node: Node, of: Type
 ) -> None:
@@ -158,6 +164,7 @@ def test_a_run_stops_while_it_fills_a_storage_that_becomes_full(
     assert shell.logged == []
 
 
+@DIFFERENT
 def test_a_run_that_would_touch_the_reserve_creates_nothing(
     *, ours: ProxmoxHypervisor, shell: NodeShell, node: Node, of: Type
 ) -> None:

@@ -184,8 +184,10 @@ def test_every_command_ends_as_after_ctrl_c(tmp_path: Path, number: signal.Signa
 
 
 @NOT_IGNORED
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("again", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("number", "again"),
+    [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGHUP), (signal.SIGHUP, signal.SIGTERM)],
+)
 def test_a_second_signal_does_not_interrupt_the_clean_up(
     waiting: Path, number: signal.Signals, again: signal.Signals
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from random import Random
 
@@ -17,8 +18,15 @@ TOLERANCE = 0.025
 DOUBTS = ("several sections", "does not show whether", "more I/Os in flight")
 
 
-def points_of(truth: Truth) -> tuple[Point, ...] | str:
-    """The points, or the reason of the refusal."""
+@cache
+def truth_of(seed: int) -> Truth:
+    return random_truth(Random(seed))
+
+
+@cache
+def points_of(seed: int) -> tuple[Point, ...] | str:
+    """The points that are imported, or the reason of the refusal."""
+    truth = truth_of(seed)
     try:
         return read_points(render(truth), "file.json")
     except MeasurementError as error:
@@ -71,27 +79,26 @@ def described(truth: Truth) -> str:
 @pytest.mark.parametrize("part", range(6))
 def test_an_imported_figure_is_ios_by_time_or_the_file_is_refused(part: int) -> None:
     for seed in range(part * FILES // 6, (part + 1) * FILES // 6):
-        truth = random_truth(Random(seed))
-        points = points_of(truth)
+        truth, points = truth_of(seed), points_of(seed)
         problem = wrong(truth, points) if not isinstance(points, str) else None
         assert problem is None, f"seed {seed}: {problem}\n{described(truth)}"
 
 
 def test_a_file_whose_jobs_ran_one_after_the_other_is_never_refused() -> None:
-    plain = [truth for seed in range(FILES) if (truth := random_truth(Random(seed))).plain]
+    plain = [seed for seed in range(FILES) if truth_of(seed).plain]
     assert len(plain) > FILES / 10
-    for truth in plain:
-        points = points_of(truth)
-        assert not isinstance(points, str), f"{points}\n{described(truth)}"
+    for seed in plain:
+        points = points_of(seed)
+        assert not isinstance(points, str), f"{points}\n{described(truth_of(seed))}"
 
 
 def test_both_outcomes_are_frequent() -> None:
-    outcomes = [isinstance(points_of(random_truth(Random(seed))), str) for seed in range(600)]
+    outcomes = [isinstance(points_of(seed), str) for seed in range(600)]
     assert 100 < sum(outcomes) < 500
 
 
 def test_the_generator_has_each_kind() -> None:
-    truths = [random_truth(Random(seed)) for seed in range(FILES)]
+    truths = [truth_of(seed) for seed in range(FILES)]
     merged = [truth for truth in truths if any(_merged(truth.sections))]
     assert min(len(merged), sum(truth.overlap for truth in truths)) > 100
     unequal = [truth for truth in truths if any(max(s.runtimes) > 1.5 * min(s.runtimes) for s in truth.sections)]
