@@ -89,24 +89,6 @@ def add_images(commands: Any) -> None:
     images.add_argument("--verify", action="store_true", help="compare every file with its checksum")
     add_json(images, "where they are")
     images.set_defaults(run=_images)
-    actions = images.add_subparsers(metavar="ACTION")
-    export = actions.add_parser(
-        "export",
-        help="write all images and their private SSH key into one file",
-        example="virt-overhead images export images.tar",
-    )
-    add_json(export, "the file and its digest")
-    export.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default: a name with the digest")
-    export.set_defaults(run=_export_images)
-    importing = actions.add_parser(
-        "import",
-        help="use the images of such a file, instead of building them here",
-        example="virt-overhead images import images.tar",
-    )
-    add_json(importing, "the directories and the digest")
-    importing.add_argument("file", type=Path, metavar="FILE", help="what `images export` wrote")
-    importing.add_argument("--digest", metavar="SHA256", help="refuse the file if its digest is another")
-    importing.set_defaults(run=_import_images)
 
 
 def add_lab(commands: Any) -> None:
@@ -143,33 +125,6 @@ def _images(options: argparse.Namespace) -> int:
         return 0
     for image in images:
         print(f"{image.name:6} {image.path}")
-    return 0
-
-
-def _export_images(options: argparse.Namespace) -> int:
-    from harness.image import ensure_images, export_images
-
-    images = ensure_images(terminal_events(options), rebuild=options.rebuild, verify=options.verify)
-    path, digest = export_images(images.all, images.key, options.file)
-    if options.json:
-        print_json({"path": path, "digest": digest})
-        return 0
-    print(f"digest {digest}")
-    print(f"{path}   (keep it private: who has its SSH key can log in to the guests and the labs)")
-    return 0
-
-
-def _import_images(options: argparse.Namespace) -> int:
-    from harness.image import Cache, choose_cache, import_images
-
-    events = terminal_events(options)
-    directories, digest = import_images(options.file, Cache(choose_cache()), events, digest=options.digest)
-    if options.json:
-        print_json({"paths": directories, "digest": digest})
-        return 0
-    print(f"digest {digest}")
-    for directory in directories:
-        print(directory)
     return 0
 
 

@@ -1,44 +1,39 @@
-"""The images of a lab, built from the recipes in images/ and stored in the user's cache, which is always complete.
-
-A bundle is these images as one file, for machines that cannot build them: `virt-overhead images export` and `import`.
-It has the manifest and the files of each image, and the private SSH key for which guest and lab were built. Its digest
-covers the content of all images.
-"""
+"""The images of a lab, built from the recipes in images/ and stored in the user's cache, which is always complete."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import io
 import os
 import shutil
-import tarfile
 import tempfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, cast
+from threading import Event
+from typing import Self, cast
 
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from harness.errors import ConfigError, LabUnavailable
 from harness.events import Events, Note
-from harness.files import move, replacing, why_exchangeable
-from harness.image.build import Recipe, load_recipes, remove_scratch
+from harness.files import move, why_exchangeable
+from harness.image.build import Recipe, has_space, load_recipes, remove_scratch
 from harness.image.build import build as build_with_mmdebstrap
-from harness.image.keys import adopt_key, ensure_key
-from harness.image.manifest import NAME as MANIFEST_NAME
+from harness.image.keys import ensure_key
 from harness.image.manifest import DamagedError, Manifest, record_file
 from harness.image.manifest import check as check_files
-from harness.image.manifest import parse as parse_manifest
 from harness.image.manifest import read as read_manifest
 from harness.image.manifest import write as write_manifest
+from harness.signals import held_back, interruptible
 
 IMAGES_PER_NAME = 2
+BUILDS_AT_ONCE = 2
+"""A build uses about one CPU."""
+_WATCH_SECONDS = 0.5
 _LOCK_SECONDS = 3600.0
 _BUILDING = ".building-"
 _RETIRED = ".retired-"
@@ -185,13 +180,13 @@ class Cache:
             lock.release()
 
     @contextmanager
-    def build_directories(self, recipe: Recipe) -> Iterator[tuple[Path, Path]]:
-        """Two empty directories, for the input and the output of a build. Both are removed at the end."""
+    def build_directory(self, recipe: Recipe) -> Iterator[Path]:
+        """A directory with empty directories `in` and `out`, for the input and the output of a build. It is removed."""
         work = Path(tempfile.mkdtemp(prefix=f"{_BUILDING}{recipe.name}-", dir=self.directory))
         try:
             for name in ("in", "out"):
                 (work / name).mkdir()
-            yield work / "in", work / "out"
+            yield work
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -202,10 +197,11 @@ class Cache:
         out.chmod(_PRIVATE)
         write_manifest(manifest, out)
         path = self.path(recipe)
+        retired = Path(tempfile.mkdtemp(prefix=_RETIRED, dir=self.directory))
         if path.exists():
-            path.rename(Path(tempfile.mkdtemp(prefix=_RETIRED, dir=self.directory)) / path.name)
+            path.rename(retired / path.name)
         move(out, path)
-        self._sweep(_RETIRED)
+        shutil.rmtree(retired, ignore_errors=True)
 
     def prune(self, recipes: Sequence[Recipe]) -> None:
         """Remove old images. Those of `recipes` stay, and the last used ones, up to IMAGES_PER_NAME of each name."""
@@ -229,9 +225,9 @@ class Cache:
     def _list_entries(self, name: str) -> list[Path]:
         return [path for path in self.directory.glob(f"{name}-*") if path.is_dir()]
 
-    def _sweep(self, *prefixes: str) -> None:
+    def _sweep(self) -> None:
         for path in self.directory.iterdir():
-            if path.name.startswith(prefixes or (_BUILDING, _RETIRED)):
+            if path.name.startswith((_BUILDING, _RETIRED)):
                 with suppress(OSError):
                     remove_scratch(Path((path / "in" / "scratch").read_text()))
                 shutil.rmtree(path, ignore_errors=True)
@@ -241,8 +237,9 @@ def _read_last_used(path: Path) -> int:
     return path.stat().st_mtime_ns
 
 
-Build = Callable[[Recipe, Mapping[str, Path], Path, Path, Path], None]
-"""Builds a recipe. Arguments: the recipe, files of other images, an empty staging and output directory, a log file."""
+Build = Callable[[Recipe, Mapping[str, Path], Path, Path, Event], None]
+"""Builds a recipe. Arguments: the recipe, files of other images, the directory of the build, a log file, and an event
+that ends the build when it is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,33 +297,80 @@ def provide(
             images[recipe.name] = image
         else:
             return images
-        images.clear()
-    with cache.locked(events):
-        for recipe in recipes:  # again, because another process may have built them while it held the lock
-            image = cache.find(recipe, images, thorough=verify)
-            if isinstance(image, Missing) and image.damage:
-                events(Note(f"the {recipe.name} image in {cache.path(recipe)} cannot be used: {image.damage}"))
-            if rebuild or isinstance(image, Missing):
-                image = _add(cache, recipe, images, build, events)
-            images[recipe.name] = image
+    with cache.locked(events), _Builds(cache, build, events) as builds:
+        # Those that take longest first, as soon as the files that they use are there.
+        left = sorted(recipes, key=cache.last_seconds, reverse=True)
+        while left or builds.running:
+            for recipe in [recipe for recipe in left if builds.can_begin(recipe)]:
+                left.remove(recipe)
+                # Again, because another process may have built it while it held the lock.
+                image = cache.find(recipe, builds.images, thorough=verify)
+                if isinstance(image, Missing) and image.damage:
+                    events(Note(f"the {recipe.name} image in {cache.path(recipe)} cannot be used: {image.damage}"))
+                if rebuild or isinstance(image, Missing):
+                    builds.begin(recipe)
+                else:
+                    builds.images[recipe.name] = image
+            builds.wait()
         cache.prune(recipes)
-    return images
+    return {recipe.name: builds.images[recipe.name] for recipe in recipes}
 
 
-def _add(cache: Cache, recipe: Recipe, bases: Mapping[str, Image], build: Build, events: Events) -> Image:
-    what = f"build the {recipe.name} image"
-    takes = {name: bases[base.name].path / name for name, base in recipe.takes.items()}
-    with events.step(what, cache.last_seconds(recipe)) as step, cache.build_directories(recipe) as (staging, out):
-        build(recipe, takes, staging, out, cache.log(recipe))
-        manifest = _describe(recipe, bases, out, step.seconds)
-        cache.install(recipe, out, manifest)
-    image = cache.find(recipe, bases)
-    if isinstance(image, Missing):
-        raise LabUnavailable(
-            f"the {recipe.name} image was built, but is already missing or damaged: {image.damage or 'missing'}",
-            hint=f"check the disk of {cache.directory}, and whether another program removes files there",
-        )
-    return image
+class _Builds:
+    """Builds that run at the same time, within a `with` block. After an error or an interrupt in it, none continues."""
+
+    def __init__(self, cache: Cache, build: Build, events: Events) -> None:
+        self._cache = cache
+        self._build = build
+        self._events = events
+        self._stopped = Event()
+        self._stack = ExitStack()
+        self.images: dict[str, Image] = {}
+        """Those that are there, by name."""
+        self.running: dict[Future[Image], tuple[Recipe, ExitStack]] = {}
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(held_back())
+        self._pool = self._stack.enter_context(ThreadPoolExecutor(BUILDS_AT_ONCE))
+        self._stack.callback(self._stopped.set)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    def can_begin(self, recipe: Recipe) -> bool:
+        """Whether the files that it uses are there, and the disks have space for it beside what is being built."""
+        beside = [other for other, _ in self.running.values()]
+        room = len(beside) < BUILDS_AT_ONCE and has_space([recipe, *beside], self._cache.directory)
+        return all(base.name in self.images for base in recipe.takes.values()) and (room or not beside)
+
+    def begin(self, recipe: Recipe) -> None:
+        step = ExitStack()
+        step.enter_context(self._events.step(f"build the {recipe.name} image", self._cache.last_seconds(recipe)))
+        self.running[self._pool.submit(self._add, recipe, dict(self.images))] = recipe, step
+
+    def wait(self) -> None:
+        """Wait a moment for the end of a build, if one runs. Raises its error."""
+        with interruptible():
+            ended, _ = wait(self.running, timeout=_WATCH_SECONDS, return_when=FIRST_COMPLETED)
+        for future in ended:
+            recipe, step = self.running.pop(future)
+            self.images[recipe.name] = future.result()
+            step.close()
+
+    def _add(self, recipe: Recipe, bases: Mapping[str, Image]) -> Image:
+        cache, begun = self._cache, time.monotonic()
+        takes = {name: bases[base.name].path / name for name, base in recipe.takes.items()}
+        with cache.build_directory(recipe) as work:
+            self._build(recipe, takes, work, cache.log(recipe), self._stopped)
+            cache.install(recipe, work / "out", _describe(recipe, bases, work / "out", time.monotonic() - begun))
+        image = cache.find(recipe, bases)
+        if isinstance(image, Missing):
+            raise LabUnavailable(
+                f"the {recipe.name} image was built, but is already missing or damaged: {image.damage or 'missing'}",
+                hint=f"check the disk of {cache.directory}, and whether another program removes files there",
+            )
+        return image
 
 
 def _describe(recipe: Recipe, bases: Mapping[str, Image], out: Path, seconds: float) -> Manifest:
@@ -355,160 +399,3 @@ def _take(path: Path) -> str:
     text = path.read_text().strip() if path.exists() else ""
     path.unlink(missing_ok=True)
     return text
-
-
-KEY = "ssh/id_ed25519"
-_SHORT = 12
-_LARGEST_TEXT = 1 << 20
-"""Bytes of a manifest or a key. Real ones have a few thousand."""
-_BLOCK = 1 << 16
-
-Recipes = Callable[[str], Sequence[Recipe]]
-"""The recipes for a public key."""
-
-
-def export_images(images: Iterable[Image], key: Path, path: Path | None = None) -> tuple[Path, str]:
-    """Write a bundle to `path` (default: a name with the digest), readable only by this user. Returns path and digest.
-
-    Raises OSError.
-    """
-    exported = list(images)
-    digest = compute_digest(image.manifest for image in exported)
-    target = path or Path(f"virt-overhead-images-{digest[:_SHORT]}.tar.gz")
-    with replacing(target, mode=0o600) as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as archive:
-        # The manifests come first: an import then needs to read the archive only once.
-        for image in exported:
-            _add_file(archive, f"{image.name}/{MANIFEST_NAME}", image.path / MANIFEST_NAME)
-        _add_file(archive, KEY, key)
-        for image in exported:
-            for name in image.manifest.files:
-                _add_file(archive, f"{image.name}/{name}", image.path / name)
-    return target, digest
-
-
-def import_images(
-    path: Path,
-    cache: Cache,
-    events: Events,
-    *,
-    digest: str | None = None,
-    recipes: Recipes = load_recipes,
-    keys: Path | None = None,
-) -> tuple[list[Path], str]:
-    """Put the images of the bundle `path` into the cache. Returns their directories, and the bundle's digest.
-
-    Every file is compared with its checksum before an image is usable. The key goes into `keys` (default: the user's
-    data directory) if there is none yet. Raises ConfigError if the bundle is damaged, has another digest than `digest`,
-    is for other recipes than this version has, or for another key than this user's.
-    """
-    with _open(path) as bundle:
-        manifests, key = bundle.head()
-        actual = compute_digest(manifests.values())
-        if digest is not None and actual != digest.lower():
-            raise ConfigError(f"{path}: its digest is {actual}, not {digest}", hint="fetch the file again")
-        with adopt_key(key, keys) as adopted:
-            wanted = {recipe.name: recipe for recipe in recipes(adopted.public)}
-            other = [
-                name for name, recipe in wanted.items() if name not in manifests or not _is_of(manifests[name], recipe)
-            ]
-            if other:
-                raise ConfigError(
-                    f"{path}: this version of virt-overhead has other recipes of {', '.join(other)}",
-                    hint="export the images with this version, on the machine that builds them",
-                )
-            with cache.locked(events):
-                for name, recipe in wanted.items():
-                    with cache.build_directories(recipe) as (_, out):
-                        bundle.unpack(manifests[name], out)
-                        cache.install(recipe, out, manifests[name])
-    return [cache.path(recipe) for recipe in wanted.values()], actual
-
-
-def compute_digest(manifests: Iterable[Manifest]) -> str:
-    """sha256 over the digests of the images. It does not depend on the compression."""
-    lines = "".join(sorted(f"{manifest.digest}  {manifest.name}\n" for manifest in manifests))
-    return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _add_file(archive: tarfile.TarFile, name: str, path: Path) -> None:
-    member = tarfile.TarInfo(name)
-    with path.open("rb") as content:
-        status = os.fstat(content.fileno())
-        member.size, member.mode = status.st_size, 0o400 | status.st_mode & 0o100
-        archive.addfile(member, content)
-
-
-def _is_of(manifest: Manifest, recipe: Recipe) -> bool:
-    return manifest.recipe_digest == recipe.digest and set(recipe.outputs) <= set(manifest.files)
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[_Bundle]:
-    try:
-        with path.open("rb") as file, tarfile.open(fileobj=file, mode="r|gz") as archive:
-            yield _Bundle(archive)
-    except FileNotFoundError as error:
-        if error.filename != str(path):
-            raise
-        raise ConfigError(f"{path}: no such file", hint="virt-overhead images export writes one") from error
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, DamagedError, ValueError, OverflowError) as error:
-        raise ConfigError(
-            f"{path} is not a whole bundle of images: {error}", hint="export or fetch it again"
-        ) from error
-
-
-class _Bundle:
-    """A bundle that is read from its start to its end. Methods raise DamagedError and tarfile's errors."""
-
-    def __init__(self, archive: tarfile.TarFile) -> None:
-        self._archive = archive
-
-    def head(self) -> tuple[dict[str, Manifest], bytes]:
-        """The manifests by image, and the private key, which follows them."""
-        manifests: dict[str, Manifest] = {}
-        while True:
-            member, content = self._read_next()
-            if member.size > _LARGEST_TEXT:
-                raise DamagedError(f"{member.name} has {member.size} bytes")
-            if member.name == KEY:
-                return manifests, content.read()
-            manifest = parse_manifest(content.read())
-            if member.name != f"{manifest.name}/{MANIFEST_NAME}":
-                raise DamagedError(f"{member.name} is the manifest of {manifest.name}")
-            manifests[manifest.name] = manifest
-
-    def unpack(self, manifest: Manifest, out: Path) -> None:
-        """Write the next files, which must be those of `manifest`, into the directory `out`."""
-        for name, record in manifest.files.items():
-            member, content = self._read_next()
-            if member.name != f"{manifest.name}/{name}":
-                raise DamagedError(f"{member.name} is there instead of {manifest.name}/{name}")
-            if member.size != record.size_bytes:
-                raise DamagedError(f"{member.name} has {member.size} bytes instead of {record.size_bytes}")
-            if _write(content, out / name, record.size_bytes) != record.sha256:
-                raise DamagedError(f"the content of {member.name} has changed")
-            (out / name).chmod(0o600 | member.mode & 0o100)
-            os.utime(out / name, ns=(record.mtime_ns, record.mtime_ns))
-
-    def _read_next(self) -> tuple[tarfile.TarInfo, IO[bytes]]:
-        member = self._archive.next()
-        if member is None:
-            raise DamagedError("it ends too early")
-        content = self._archive.extractfile(member) if member.isfile() else None
-        if content is None:
-            raise DamagedError(f"{member.name} is not a file")
-        return member, content
-
-
-def _write(content: IO[bytes], target: Path, size_bytes: int) -> str:
-    """Write a file, with holes for zeros (the lab's disk is sparse). Returns the sha256 of what was read."""
-    digest, zeros = hashlib.sha256(), bytes(_BLOCK)
-    with target.open("wb") as file:
-        while block := content.read(_BLOCK):
-            digest.update(block)
-            if block == zeros:
-                file.seek(len(block), io.SEEK_CUR)
-            else:
-                file.write(block)
-        file.truncate(size_bytes)
-    return digest.hexdigest()

@@ -13,15 +13,16 @@ import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 from typing import Literal
 
 from harness.errors import ConfigError, LabUnavailable
 from harness.files import family_of, os_ids, shipped, write_atomically
-from harness.signals import cleaning_up, held_back, interruptible
+from harness.signals import cleaning_up, held_back, wait_until
 from harness.units import format_duration, format_size
 
 SUITE = "trixie"
@@ -190,6 +191,17 @@ def count_free_bytes(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
+def has_space(recipes: Sequence[Recipe], out: Path) -> bool:
+    """Whether the file systems have the space to build all of these at the same time, at `out` and for scratch."""
+    together = replace(
+        recipes[0],
+        scratch_bytes=sum(recipe.scratch_bytes for recipe in recipes),
+        size_bytes=sum(recipe.size_bytes for recipe in recipes),
+    )
+    fits = any(count_free_bytes(place) >= _count_needed(together, place, out) for place in _find_places())
+    return fits and count_free_bytes(out) >= together.size_bytes
+
+
 def _count_needed(recipe: Recipe, place: Path, out: Path) -> int:
     shared = place.stat().st_dev == out.stat().st_dev
     return recipe.scratch_bytes + (recipe.size_bytes if shared else 0)
@@ -281,6 +293,7 @@ def _count_granted(table: Path, user: str, uid: int) -> int:
 
 DEADLINE_S = 1800.0
 _STOP_SECONDS = 30.0
+_POLL_SECONDS = 0.1
 
 # The list comes from the packages that apt fetched, because an extracted root has no dpkg database.
 _LIST_PACKAGES = (
@@ -303,21 +316,23 @@ _REMEDIES = (
 
 
 def build(
-    recipe: Recipe, takes: Mapping[str, Path], staging: Path, out: Path, log: Path, *, deadline: float = DEADLINE_S
+    recipe: Recipe, takes: Mapping[str, Path], work: Path, log: Path, stopped: Event, *, deadline: float = DEADLINE_S
 ) -> None:
-    """Build `recipe` into the directory `out`. `takes` are the files that come from other images.
+    """Build `recipe` into the directory `out` of `work`. `takes` are the files that come from other images.
 
-    `staging` is an empty directory for the input files. mmdebstrap's output goes to `log`. Raises LabUnavailable with
-    the reason and the remedy. After an error, partial results are removed, also from the scratch space.
+    The directory `in` of `work` is for the input files. mmdebstrap's output goes to `log`. Raises LabUnavailable with
+    the reason and the remedy, also if `stopped` is set meanwhile. After an error, partial results are removed, also
+    from the scratch space.
     """
     if platform.machine() != "x86_64":
         raise LabUnavailable(f"the images are for x86_64, but this machine is {platform.machine()}")
-    mode = require_mode()
+    staging, out, mode = work / "in", work / "out", require_mode()
     sources = [*_stage(recipe, staging), *takes.values()]
     with scratch_directory(recipe, out, mode, record=staging / "scratch") as scratch:
         keyring = _make_readable(takes[recipe.keyring], scratch) if recipe.keyring else None
         command = _make_command(recipe, mode, sources, out, keyring)
-        status = _run(command, scratch=scratch, log=log, what=f"the {recipe.name} image", deadline=deadline)
+        what = f"the {recipe.name} image"
+        status = _run(command, scratch=scratch, log=log, what=what, deadline=deadline, stopped=stopped)
         if status != 0:
             raise _explain_failure(recipe, status, log, scratch, out)
     _unpack(out)
@@ -385,7 +400,7 @@ def _make_command(recipe: Recipe, mode: str, sources: list[Path], out: Path, key
     ]
 
 
-def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: float) -> int:
+def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: float, stopped: Event) -> int:
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"  # mke2fs is there, but not every user's PATH has it
     environment = {**os.environ, "TMPDIR": str(scratch), "LC_ALL": "C.UTF-8", "PATH": path}
     with held_back(), log.open("wb") as output:
@@ -401,22 +416,23 @@ def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: f
             start_new_session=True,
         )
         try:
-            with interruptible():
-                return process.wait(timeout=deadline)
-        except subprocess.TimeoutExpired:
-            _stop(process)
+            wait_until(lambda: process.poll() is not None or stopped.is_set(), deadline=deadline, every=_POLL_SECONDS)
+            if process.returncode is not None:
+                return process.returncode
+            why = "was stopped" if stopped.is_set() else f"took more than {format_duration(deadline)} and was stopped"
             raise LabUnavailable(
-                f"building {what} took more than {format_duration(deadline)} and was stopped; " + _read_last_lines(log),
+                f"building {what} {why}; {_read_last_lines(log)}",
                 hint="find out what keeps the machine or the network busy, and start again",
-            ) from None
-        except BaseException:
+            )
+        finally:
             with cleaning_up():
                 _stop(process)
-            raise
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End mmdebstrap and its children. On SIGTERM, mmdebstrap removes its files."""
+    """End mmdebstrap and its children, if it still runs. On SIGTERM, mmdebstrap removes its files."""
+    if process.poll() is not None:
+        return
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

@@ -6,11 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Barrier, Event
 
 import pytest
 
 from harness.errors import ConfigError, LabUnavailable
-from harness.events import Event, Events, Note, StepFinished, StepStarted
+from harness.events import Event as ProgressEvent
+from harness.events import Events, Note, StepFinished, StepStarted
 from harness.image import Cache, Image, manifest, provide
 from harness.image.build import Recipe, load_recipes
 
@@ -21,7 +23,7 @@ class Workbench:
 
     cache: Cache
     built: list[str] = field(default_factory=list)
-    seen: list[Event] = field(default_factory=list)
+    seen: list[ProgressEvent] = field(default_factory=list)
     broken: str = ""
     release: str = "fio-3.39"
     script: bytes = b"cp fio /out\n"
@@ -32,9 +34,10 @@ class Workbench:
         guest = Recipe("guest", "extract", ("linux",), files, outputs=("vmlinuz",), takes={"fio.tar": fio})
         return fio, guest
 
-    def build(self, recipe: Recipe, takes: Mapping[str, Path], staging: Path, out: Path, log: Path) -> None:
+    def build(self, recipe: Recipe, takes: Mapping[str, Path], work: Path, log: Path, _stopped: Event) -> None:
+        out = work / "out"
         log.write_text(f"building {recipe.name}\n")
-        (staging / "build").write_bytes(recipe.files["build"])
+        (work / "in" / "build").write_bytes(recipe.files["build"])
         if recipe.name == "fio":
             (out / "fio.tar").write_text(self.release)
             (out / "version").write_text(f"{self.release}\n")
@@ -209,6 +212,39 @@ def test_a_failed_build_leaves_nothing_but_its_log_and_the_image_that_was_there(
     assert bench.entries == {image.path.name for image in first.values()}
     assert bench.cache.log(bench.recipes()[1]).read_text() == "building guest\n"
     assert bench.provide() == {"fio": bench.provide()["fio"], "guest": first["guest"]}
+
+
+def make_independent_recipes(*names: str) -> list[Recipe]:
+    return [Recipe(name, "extract", (), {"build": b""}, outputs=("file",), scratch_bytes=1) for name in names]
+
+
+def test_images_that_do_not_use_each_other_are_built_at_the_same_time(bench: Workbench) -> None:
+    together = Barrier(2)
+
+    def build(recipe: Recipe, _takes: Mapping[str, Path], work: Path, _log: Path, _stopped: Event) -> None:
+        together.wait(timeout=60)
+        (work / "out" / "file").write_text(recipe.name)
+
+    images = provide(bench.cache, make_independent_recipes("one", "two"), build, Events())
+    assert [image.name for image in images.values()] == ["one", "two"]
+
+
+def test_a_build_that_fails_ends_the_one_beside_it(bench: Workbench) -> None:
+    together = Barrier(2)
+    ended: list[str] = []
+
+    def build(recipe: Recipe, _takes: Mapping[str, Path], _work: Path, _log: Path, stopped: Event) -> None:
+        together.wait(timeout=60)
+        if recipe.name == "one":
+            raise LabUnavailable("the archive cannot be reached")
+        assert stopped.wait(60)
+        ended.append(recipe.name)
+        raise LabUnavailable("it was stopped")
+
+    with pytest.raises(LabUnavailable, match="the archive cannot be reached"):
+        provide(bench.cache, make_independent_recipes("one", "two", "three"), build, Events())
+    assert ended == ["two"]
+    assert bench.entries == set()
 
 
 def test_what_a_killed_build_left_is_taken_away_by_the_next(bench: Workbench, tmp_path: Path) -> None:

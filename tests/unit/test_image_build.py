@@ -8,11 +8,13 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from harness.errors import LabUnavailable
-from harness.image.build import Recipe, build, remove_scratch, require_mode
+from harness.image.build import Recipe, build, has_space, remove_scratch, require_mode
+from harness.signals import wait_until
 from tests.unit.processes import ends
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="images are built on x86_64")
@@ -24,10 +26,11 @@ class Workshop:
     """Directories for one build, with a stand-in for mmdebstrap first in PATH."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.programs, self.scratch, self.staging, self.out = (path / name for name in ("bin", "tmp", "in", "out"))
-        for directory in (self.programs, self.scratch, self.staging, self.out):
+        self.programs, self.scratch, self.out = (path / name for name in ("bin", "tmp", "out"))
+        for directory in (self.programs, self.scratch, path / "in", self.out):
             directory.mkdir()
-        self.log = path / "tiny.log"
+        self.path, self.log = path, path / "tiny.log"
+        self.stopped = Event()
         for program in ("apt-get", "mke2fs", "newuidmap"):
             self.program(program, "exit 0")
         monkeypatch.setenv("PATH", f"{self.programs}:{os.environ['PATH']}")
@@ -38,7 +41,7 @@ class Workshop:
         (self.programs / name).chmod(0o755)
 
     def build(self, recipe: Recipe = RECIPE, *, deadline: float = 20) -> None:
-        build(recipe, {}, self.staging, self.out, self.log, deadline=deadline)
+        build(recipe, {}, self.path, self.log, self.stopped, deadline=deadline)
 
     def failure(self, recipe: Recipe = RECIPE, *, deadline: float = 20) -> str:
         with pytest.raises(LabUnavailable) as caught:
@@ -118,6 +121,13 @@ def test_a_build_does_not_start_without_enough_space(workshop: Workshop) -> None
     assert not workshop.log.exists()
 
 
+def test_builds_run_together_only_if_there_is_space_for_both(workshop: Workshop) -> None:
+    free = shutil.disk_usage(workshop.out).free
+    halves = [replace(RECIPE, scratch_bytes=free // 16, size_bytes=free // 3)] * 2
+    assert has_space(halves, workshop.out)
+    assert not has_space([*halves, *halves], workshop.out)
+
+
 def test_a_build_past_its_deadline_is_ended_with_its_children(workshop: Workshop) -> None:
     workshop.program("mmdebstrap", "sleep 600 & echo waiting; echo $!; wait")
     start = time.monotonic()
@@ -127,6 +137,23 @@ def test_a_build_past_its_deadline_is_ended_with_its_children(workshop: Workshop
     assert "waiting" in said
     child = workshop.log.read_text().split()[-1]
     assert ends(int(child))
+
+
+def test_a_build_that_is_stopped_ends_with_its_children(workshop: Workshop) -> None:
+    workshop.program("mmdebstrap", 'sleep 600 & echo $!; touch "$TMPDIR/../begun"; wait')
+    begun = workshop.scratch / "begun"
+
+    def stop() -> None:
+        wait_until(begun.exists, deadline=60, every=0.05)
+        begun.unlink()
+        workshop.stopped.set()
+
+    stopping = Thread(target=stop)
+    stopping.start()
+    said = workshop.failure(deadline=300)
+    stopping.join()
+    assert "the tiny image was stopped" in said
+    assert ends(int(workshop.log.read_text().split()[-1]))
 
 
 def test_missing_programs_are_named_with_their_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -37,8 +36,6 @@ _TIMED_OUT = 137
 _NOTHING_RUN = 125
 _SETUP_SECONDS = 2.0
 """For the mounts of one run."""
-_LEAST_READ = 16 << 20
-"""Bytes that a command has to read on each side before its caches are judged: less is programs and metadata."""
 CONTROL_SECONDS = 1
 """How long the loop of the CPU alone runs after each run."""
 _MOUNTS = 8 << 20
@@ -70,11 +67,15 @@ class OwnFigure(FileValue):
 
     def read(self, output: str, seconds: float) -> float:
         """The figure. Raises ValueError, which says what is wrong."""
-        text: Any = seconds
-        if self.regex is not None:
-            text = self._find_match(output)[1]
-        elif self.json is not None:
-            text = _find_in_json(output, self.json)
+        if self.regex is None and self.json is None:
+            text: Any = seconds
+        elif self.regex is not None:
+            matches = re.findall(self.regex, output, re.MULTILINE)
+            if not matches:
+                raise ValueError(f"nothing in the output matches {shown(self.regex)}")
+            text = matches[-1]
+        else:
+            text = _follow_path(output, self.json or "")
         try:
             value = float(text) if not isinstance(text, bool) else math.nan
         except (TypeError, ValueError, OverflowError):
@@ -83,75 +84,26 @@ class OwnFigure(FileValue):
             raise ValueError(f"{shown(str(text)[:60])} is not a number above 0")
         return value
 
-    def read_suffix(self, output: str) -> str:
-        """What follows the number of the last match, perhaps after a blank: `k` of "12.5k", `MB/s`; may be empty."""
-        if self.regex is None:
-            return ""
-        follows = _SUFFIX.match(output, self._find_match(output).end(1))
-        return follows[0].strip() if follows is not None else ""
 
-    def _find_match(self, output: str) -> re.Match[str]:
-        """The last match. Raises ValueError without one, or if its group is only a part of a number.
-
-        `([0-9.]+) MB/s` takes 234.5 of "1,234.5 MB/s": the rest of the number is outside of the match.
-        """
-        match = None
-        for match in re.finditer(self.regex or "", output, re.MULTILINE):  # noqa: B007 - the last one counts
-            pass
-        if match is None:
-            raise ValueError(f"nothing in the output matches {shown(self.regex)}")
-        begin, end = match.span(1)
-        before = _PART_BEFORE.search(output, max(begin - _LONGEST_NUMBER, 0), begin) if begin == match.start() else None
-        after = _PART_AFTER.match(output, end, end + _LONGEST_NUMBER) if end == match.end() else None
-        if begin < end and (before or after):
-            whole = f"{before[0] if before else ''}{match[1]}{after[0] if after else ''}"
-            raise ValueError(
-                f"{shown(match[1][:60])} is only a part of {shown(whole[:60])}; let the regular expression match what "
-                "is around its group, too"
-            )
-        return match
-
-
-_LONGEST_NUMBER = 40
-_PART_BEFORE = re.compile(r"(?:[0-9][0-9.,'_]*|(?<![\w)\]])-)$")
-"""What belongs to a number that follows: digits with points or commas between them, or a sign."""
-_PART_AFTER = re.compile(r"[.,'_]?[0-9][0-9.,'_]*(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+")
-_SUFFIX = re.compile(r"[ \t]?[A-Za-z\u00b5\u03bc/%]{0,20}")
-
-
-def _find_in_json(output: str, path: str) -> Any:
-    """The value at the path, of the last object or list in the output that has it. Raises ValueError without one.
-
-    Words beside it may have braces, so it begins a line if one can.
-    """
+def _find_json(output: str) -> Any:
+    """The first object or list in the output. Words before it may have braces, so it begins a line if one can."""
     lines = [match.start(1) for match in re.finditer(r"^[ \t]*([{\[])", output, re.MULTILINE)]
-    anywhere = sorted(at for at in (output.find("{"), output.find("[")) if at >= 0)
-    documents = [*_decode_at(output, anywhere), *_decode_at(output, lines)]
-    if not documents:
-        raise ValueError("the output has no JSON")
-    for document in reversed(documents):
-        with suppress(KeyError, IndexError, TypeError, ValueError):
-            return _follow_path(document, path)
-    raise ValueError(f"the JSON of the output has no {shown(path)}")
-
-
-def _decode_at(output: str, begins: Sequence[int]) -> Iterator[Any]:
-    """The JSON that begins at these places, except for what is within another."""
-    end, failures = 0, 0
-    for begin in begins:
-        if begin < end or failures > _MOST_TRIES:
-            continue
+    anywhere = [at for at in (output.find("{"), output.find("[")) if at >= 0]
+    for begin in (*lines[:_MOST_TRIES], *anywhere):
         try:
-            document, end = json.JSONDecoder().raw_decode(output, begin)
+            return json.JSONDecoder().raw_decode(output, begin)[0]
         except (ValueError, RecursionError):
-            failures += 1
-        else:
-            yield document
+            continue
+    raise ValueError("the output has no JSON")
 
 
-def _follow_path(value: Any, path: str) -> Any:
+def _follow_path(output: str, path: str) -> Any:
+    value = _find_json(output)
     for key in path.split("/" if "/" in path else "."):
-        value = value[int(key)] if isinstance(value, list) else value[key]
+        try:
+            value = value[int(key)] if isinstance(value, list) else value[key]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise ValueError(f"the JSON of the output has no {shown(path)}") from None
     return value
 
 
@@ -320,54 +272,22 @@ class CommandRecord(RecordValue):
     """The CPUs of `host` and `guest`."""
     most_written: int | None = None
     """The most bytes that a run wrote to the volume; null if it is not known."""
-    reads: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By side (`host`, `guest`): the bytes that the processes of all runs read, also from pipes and memory, and those
-    that the volume gave. A side of which a run is not known is left out."""
 
     @property
     def pairs(self) -> tuple[tuple[float, float], ...]:
         return tuple(zip(self.on_host, self.in_guest, strict=False))
 
     @property
-    def cached_side(self) -> str | None:
-        """`host` or `guest`, if memory served there what came from the volume on the other side; else None.
-
-        Both run the same command, so pipes and the like take part on both. The volume gave more than half of what was
-        read on one side, and less than half of this share on the other.
-        """
-        shares = {side: min(given / read, 1.0) for side, (read, given) in self.reads.items() if read >= _LEAST_READ}
-        if len(shares) < 2:
-            return None
-        low, high = sorted(shares, key=lambda side: shares[side])
-        return low if shares[high] > 0.5 and shares[low] < shares[high] / 2 else None
-
-    @property
-    def host_mean(self) -> Estimate | None:
-        """The host's figure (`mean`); None if only its memory served the reads."""
-        return self.mean(self.on_host) if self.cached_side != "host" else None
-
-    @property
-    def guest_mean(self) -> Estimate | None:
-        """The guest's figure (`mean`); None if only its memory served the reads."""
-        return self.mean(self.in_guest) if self.cached_side != "guest" else None
-
-    @property
     def loss(self) -> Estimate | None:
-        """How much worse the guest is, as a share of the host, by pairs of runs (`estimate_overhead`).
-
-        None without pairs, and if memory served only one of the sides.
-        """
-        if not self.pairs or self.cached_side:
+        """How much worse the guest is, as a share of the host, by pairs of runs (`estimate_overhead`)."""
+        if not self.pairs:
             return None
         return self._estimate_loss(*zip(*self.pairs, strict=True))
 
     @property
     def times(self) -> Change | None:
-        """How many times as long the guest takes as the host, by pairs of runs (`estimate_paired_change`).
-
-        None without pairs, and if memory served only one of the sides.
-        """
-        if not self.pairs or self.cached_side:
+        """How many times as long the guest takes as the host, by pairs of runs (`estimate_paired_change`)."""
+        if not self.pairs:
             return None
         change = estimate_paired_change(*zip(*self.pairs, strict=True), confidence=CONFIDENCE)
         return change.inverse if self.better == "higher" else change
@@ -385,7 +305,7 @@ class CommandRecord(RecordValue):
 
         Each figure is divided by the loops per second after it: what slows down both in the same second cancels.
         """
-        if self.cpu_loss is None or len(self.pairs) != len(self.cpu_on_host) or self.cached_side:
+        if self.cpu_loss is None or len(self.pairs) != len(self.cpu_on_host):
             return None
         power = -1 if self.better == "higher" else 1
         host, guest = zip(*self.pairs, strict=True)
@@ -423,32 +343,16 @@ class CommandRun:
     cpus: int | None = None
     written: int | None = None
     """Bytes that it wrote to the volume, with those of mounting."""
-    suffix: str = ""
-    """What follows the number in the output: its unit, if the command prints one there."""
-    fetched: int | None = None
-    """Bytes that the volume gave."""
-    read: int | None = None
-    """Bytes that its processes read, from wherever."""
-
-
-def require_same_unit(run: CommandRun, earlier: Iterable[CommandRun], where: str) -> None:
-    """Raise CommandFailed if the output has another unit than that of an earlier run: 856 MB/s and 1.2 GB/s."""
-    for other in earlier:
-        if other.suffix != run.suffix:
-            raise CommandFailed(
-                f"{where}: after the number is {shown(run.suffix)}, and {shown(other.suffix)} in an earlier run, so "
-                "the figures may have different units; let the command print one unit, or match more than the number"
-            )
 
 
 def read_run(printed: str, figure: OwnFigure, where: str, seconds: float, writes: int | None = None) -> CommandRun:
     """A run, from what run_command.sh printed. It may have written `writes` bytes. Raises CommandFailed."""
     head, _, output = printed.partition("\n")
-    words = [*head.split(), *"------"]
+    words = [*head.split(), "-", "-", "-"]
     try:
         status, taken = int(words[0]), float(words[1])
         loops = None if words[2] == "-" else float(words[2])
-        cpus, written, size, fetched, read = (None if word == "-" else int(word) for word in words[3:8])
+        cpus, written = (None if word == "-" else int(word) for word in words[3:5])
     except ValueError:
         raise CommandFailed(f"{where}: it could not be started: {_quote_end(printed)}") from None
     if status == _NOTHING_RUN and taken == 0:
@@ -459,15 +363,11 @@ def read_run(printed: str, figure: OwnFigure, where: str, seconds: float, writes
         raise CommandFailed(f"{where}: exit status {status}: {_quote_end(output)}")
     if writes is not None and written is not None and written > writes + _MOUNTS:
         raise CommandFailed(f"{where}: it wrote {format_size(written)}, and `writes` allows {format_size(writes)}")
-    if size is not None and size > MOST_OUTPUT and (figure.regex or figure.json):
-        raise CommandFailed(
-            f"{where}: it printed more than {format_size(MOST_OUTPUT)}, so its figure may be missing; let it print less"
-        )
     try:
-        value, suffix = figure.read(output, taken), figure.read_suffix(output)
+        value = figure.read(output, taken)
     except ValueError as error:
         raise CommandFailed(f"{where}: {error}; it printed: {_quote_end(output)}") from None
-    return CommandRun(value, loops or None, cpus, written, suffix, fetched, read)
+    return CommandRun(value, loops or None, cpus, written)
 
 
 def _quote_end(output: str) -> str:

@@ -1,4 +1,4 @@
-"""`virt-overhead import` and `virt-overhead export`."""
+"""`virt-overhead import` and `virt-overhead export`, and the same of images."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.cli.common import REPORTS, add_json, print_json
+from harness.cli.common import REPORTS, add_json, print_json, terminal_events
 
 
 def add_commands(commands: Any) -> None:
-    """Add the verbs `import` and `export` to the subparsers."""
+    """Add the verbs `import` and `export` to the subparsers, and both as actions to the verb `images`."""
     _add_import(commands)
     _add_export(commands)
+    _add_actions(commands.choices["images"])
 
 
 def _add_import(commands: Any) -> None:
@@ -84,6 +85,27 @@ def _add_export(commands: Any) -> None:
     parser.set_defaults(run=_export)
 
 
+def _add_actions(images: Any) -> None:
+    actions = images.add_subparsers(metavar="ACTION")
+    export = actions.add_parser(
+        "export",
+        help="write all images and their private SSH key into one file",
+        example="virt-overhead images export images.tar",
+    )
+    add_json(export, "the file and its digest")
+    export.add_argument("file", nargs="?", type=Path, metavar="FILE", help="default: a name with the digest")
+    export.set_defaults(run=_export_images)
+    importing = actions.add_parser(
+        "import",
+        help="use the images of such a file, instead of building them here",
+        example="virt-overhead images import images.tar",
+    )
+    add_json(importing, "the directories and the digest")
+    importing.add_argument("file", type=Path, metavar="FILE", help="what `images export` wrote")
+    importing.add_argument("--digest", metavar="SHA256", help="refuse the file if its digest is another")
+    importing.set_defaults(run=_import_images)
+
+
 def _import(options: argparse.Namespace) -> int:
     from harness.cli.runs import show_report
     from harness.features.exchange.importing import import_run
@@ -128,8 +150,8 @@ def _request_import(options: argparse.Namespace) -> Any:
 
 def _export(options: argparse.Namespace) -> int:
     from harness.errors import ConfigError
-    from harness.features.exchange.contributing import ShareRequest, share_run
     from harness.features.exchange.exporting import ExportRequest, export_run
+    from harness.features.exchange.sharing import ShareRequest, share_run
     from harness.results import RunStore
 
     sharing = ShareRequest(options.share, options.gallery, options.post, options.identities)
@@ -148,4 +170,33 @@ def _export(options: argparse.Namespace) -> int:
             print(line, flush=True)
     if options.json:
         print_json({"written": written})
+    return 0
+
+
+def _export_images(options: argparse.Namespace) -> int:
+    from harness.features.exchange.bundling import export_images
+    from harness.image import ensure_images
+
+    images = ensure_images(terminal_events(options), rebuild=options.rebuild, verify=options.verify)
+    path, digest = export_images(images.all, images.key, options.file)
+    if options.json:
+        print_json({"path": path, "digest": digest})
+        return 0
+    print(f"digest {digest}")
+    print(f"{path}   (keep it private: who has its SSH key can log in to the guests and the labs)")
+    return 0
+
+
+def _import_images(options: argparse.Namespace) -> int:
+    from harness.features.exchange.bundling import import_images
+    from harness.image import Cache, choose_cache
+
+    events = terminal_events(options)
+    directories, digest = import_images(options.file, Cache(choose_cache()), events, digest=options.digest)
+    if options.json:
+        print_json({"paths": directories, "digest": digest})
+        return 0
+    print(f"digest {digest}")
+    for directory in directories:
+        print(directory)
     return 0

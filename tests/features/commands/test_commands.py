@@ -23,7 +23,6 @@ from harness.features.commands.request import (
     PlannedCommand,
     find_obstacle,
     read_run,
-    require_same_unit,
 )
 from harness.files import read_script, shipped
 from harness.lab.transport.local import LocalRunner
@@ -45,14 +44,6 @@ _START = ("sh", "-c", _SCRIPT, "sh")
         (OwnFigure(json="sync/percentile/99.000000"), 'note: [x]\n{"sync": {"percentile": {"99.000000": 7}}}\n', 7.0),
         (OwnFigure(regex=r"^([0-9.e+]+)$"), "1e3\n", 1000.0),
         (OwnFigure(json="tps"), 'progress: {5 %}\n  {"tps": 3}\n', 3.0),
-        (OwnFigure(json="tps"), '{"tps": 1}\n{"tps": 2}\n{"end": [{"tps": 9}]}\n', 2.0),
-        (OwnFigure(json="tps"), '[0] begins\nresult: {"tps": 4}\n', 4.0),
-        (OwnFigure(json="0.tps"), '[{"tps": 5}]\n', 5.0),
-        (OwnFigure(regex=r"([0-9.]+) MB/s"), "268435456 bytes copied, 0.5 s, 812.25 MB/s\n", 812.25),
-        (OwnFigure(regex=r"^iops,([0-9]+),"), "iops,1234,567\n", 1234.0),
-        (OwnFigure(regex=r"IOPS=([0-9]+)"), "IOPS=1234, BW=5MiB/s\n", 1234.0),
-        (OwnFigure(regex=r"after ([0-9.]+)"), "done after 2.5, ok\n", 2.5),
-        (OwnFigure(regex=r"([0-9.]+)ms"), "p99-12.5ms\n", 12.5),
     ],
 )
 def test_a_figure_is_read(figure: OwnFigure, output: str, value: float) -> None:
@@ -71,16 +62,6 @@ def test_what_was_counted_beside_a_run_is_read() -> None:
         (OwnFigure(regex="x=(.*)"), "0 1.00\nx=nan\n", "'nan' is not a number above 0"),
         (OwnFigure(regex="x=(.*)"), "0 1.00\nx=-3\n", "'-3' is not a number above 0"),
         (OwnFigure(regex="x=(.*)"), "0 1.00\nx=many\n", "'many' is not a number"),
-        (OwnFigure(regex="x=(.*)"), "0 1.00\nx=1,234.5\n", "'1,234.5' is not a number"),
-        (OwnFigure(regex="x=(y)?"), "0 1.00\nx=\n", "'None' is not a number"),
-        (OwnFigure(regex="([0-9.]+) MB/s"), "0 1.00\n1,234.5 MB/s\n", "'234.5' is only a part of '1,234.5'"),
-        (OwnFigure(regex="([0-9.]+) GB/s"), "0 1.00\n1,2 GB/s\n", "'2' is only a part of '1,2'"),
-        (OwnFigure(regex="([0-9]+) MB/s"), "0 1.00\n812.25 MB/s\n", "'25' is only a part of '812.25'"),
-        (OwnFigure(regex="tps = ([0-9]+)"), "0 1.00\ntps = 0.85\n", "'0' is only a part of '0.85'"),
-        (OwnFigure(regex="tps = ([0-9.]+)"), "0 1.00\ntps = 1.5e+06\n", "'1.5' is only a part of '1.5e\\+06'"),
-        (OwnFigure(regex="tps = ([0-9.]+?)"), "0 1.00\ntps = 15\n", "'1' is only a part of '15'"),
-        (OwnFigure(regex="([0-9.]+) ms"), "0 1.00\nx: -5 ms\n", "'5' is only a part of '-5'"),
-        (OwnFigure(regex="x=(.*)"), f"0 1.00 - 4 0 {MOST_OUTPUT + 1}\nx=1\n", "printed more than 256 KiB"),
         (OwnFigure(regex="x=(.*)"), "0 1.00\nnothing\n", "nothing in the output matches .* it printed: nothing"),
         (OwnFigure(json="a.b"), '0 1.00\n{"a": 1}\n', "has no 'a.b'"),
         (OwnFigure(json="a"), "0 1.00\n{{{{\n", "has no JSON"),
@@ -99,21 +80,6 @@ def test_a_run_without_a_figure_says_why(figure: OwnFigure, printed: str, error:
         read_run(printed, figure, "pgbench in the guest", 30)
     assert failed.value.message.startswith("pgbench in the guest: ")
     assert re.search(error.replace(" | ", r" \| ").replace("'", "[\"']"), failed.value.message)
-
-
-def test_runs_whose_numbers_have_different_units_are_not_compared() -> None:
-    figure = OwnFigure(regex=r"copied.*, ([0-9.]+)", unit="MB/s", better="higher")
-    slow, fast, faster = (
-        read_run(f"0 1.00\n1 GB copied, 1 s, {rate}\n", figure, "dd", 30)
-        for rate in ("812 MB/s", "1.2 GB/s", "1.3 GB/s")
-    )
-    require_same_unit(faster, [fast], "dd")
-    with pytest.raises(CommandFailed, match=r"dd: after the number is .GB/s., and .MB/s. in an earlier run"):
-        require_same_unit(fast, [slow], "dd")
-    thousands = OwnFigure(regex="IOPS=([0-9.]+)")
-    few, many = (read_run(f"0 1.00\nIOPS={ios}, BW=1\n", thousands, "fio", 30) for ios in ("9876", "12.5k"))
-    with pytest.raises(CommandFailed, match="different units"):
-        require_same_unit(many, [few], "fio")
 
 
 def test_the_loss_is_by_pairs_of_runs() -> None:
@@ -214,31 +180,29 @@ def test_syncload_says_what_failed(syncload: Path, tmp_path: Path) -> None:
     assert subprocess.run([syncload, "x"], cwd=tmp_path, capture_output=True, check=False).returncode == 2
 
 
-def list_calls(argv: Sequence[str | Path], directory: Path, *more: str) -> list[str]:
-    """The calls that write and sync, and `more` of them, in their order, without the numbers of descriptors."""
+def list_calls(argv: Sequence[str | Path], directory: Path) -> list[str]:
+    """The calls that write and sync, in their order, without the numbers of descriptors."""
     if shutil.which("strace") is None:
         pytest.skip("needs strace")
-    calls = "trace=" + ",".join(("open,openat,write,pwrite64,fsync,fdatasync,unlink", *more))
-    names = {"openat": "open", "newfstatat": "fstat", "pwrite64": "write"}
+    calls = "trace=open,openat,write,pwrite64,fsync,fdatasync,unlink"
     traced = ["strace", "-f", "-o", directory / "trace", "-e", calls, *argv]
     subprocess.run(traced, cwd=directory, check=True, capture_output=True, timeout=120)
     lines = []
     for line in (directory / "trace").read_text().splitlines():
-        called = re.match(r"\d+ +(\w+)\((.*)\) += (-?\d+)", line)
+        called = re.match(r"\d+ +(\w+)\((.*)\) += (\d+)", line)
         if called is not None:
             size = called[3] if "write" in called[1] else ""
-            lines.append(f"{names.get(called[1], called[1])} {size}".strip())
+            lines.append(f"{called[1].removesuffix('at').removesuffix('64').removeprefix('p')} {size}".strip())
     return lines
 
 
 def test_fsyncs_makes_the_calls_of_pveperf(syncload: Path, tmp_path: Path) -> None:
     if shutil.which("perl") is None:
         pytest.skip("needs perl")
-    asked = ("ioctl", "lseek", "fstat", "newfstatat")
-    perl = list_calls(["perl", Path(__file__).parent / "count_fsyncs.pl", "0"], tmp_path, *asked)
-    loop = ["open", "ioctl", "lseek", "fstat", "fsync", "write 4001"]
-    assert loop in [perl[at : at + 6] for at in range(len(perl))]
-    assert list_calls([syncload, "fsyncs", "0"], tmp_path, *asked)[:6] == loop
+    perl = list_calls(["perl", Path(__file__).parent / "count_fsyncs.pl", "0"], tmp_path)
+    loop = ["open", "fsync", "write 4001"]
+    assert loop in [perl[at : at + 3] for at in range(len(perl))]
+    assert list_calls([syncload, "fsyncs", "0"], tmp_path)[:3] == loop
 
 
 def test_transactions_makes_the_calls_of_sqlite(syncload: Path, tmp_path: Path) -> None:
@@ -279,51 +243,6 @@ def test_what_a_run_wrote_is_counted_and_more_than_declared_ends_it(volume: Path
     assert 16 << 20 <= written < 24 << 20
     with pytest.raises(CommandFailed, match=r"it wrote 1[67].* MiB, and `writes` allows 4.* MiB"):
         read_run(printed, OwnFigure(), "it", 20, 4 << 20)
-
-
-@pytest.mark.parametrize(
-    ("reader", "passes"), [("cat file >/dev/null", 8), ("dd if=file of=/dev/null bs=1M iflag=direct 2>/dev/null", 1)]
-)
-def test_what_memory_served_is_told_from_what_the_volume_gave(volume: Path, reader: str, passes: int) -> None:
-    run(volume, "dd if=/dev/urandom of=file bs=1M count=16 2>/dev/null")
-    of_run = read_run(run(volume, f"for _ in 1 2 3 4 5 6 7 8; do {reader}; done"), OwnFigure(), "it", 20)
-    assert of_run.read is not None
-    assert of_run.fetched is not None
-    assert 128 << 20 <= of_run.read < 136 << 20
-    assert of_run.read / passes == pytest.approx(of_run.fetched, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("on_host", "in_guest", "refused"),
-    [
-        # sysbench on a host with much memory and a guest with little: https://cylab.be/blog/349
-        ((100 << 30, 1 << 30), (1 << 30, 1 << 30), "host"),
-        ((1 << 30, 1 << 30), (100 << 30, 1 << 30), "guest"),
-        # In a fixed time, the faster side reads the same data more often.
-        ((100 << 30, 1 << 30), (50 << 30, 1 << 30), None),
-        ((1 << 30, 1 << 30), (1 << 30, 900 << 20), None),
-        # Programs and metadata only.
-        ((8 << 20, 1 << 20), (8 << 20, 8 << 20), None),
-    ],
-)
-def test_a_side_that_only_memory_served_is_refused(
-    on_host: tuple[int, int], in_guest: tuple[int, int], refused: str | None
-) -> None:
-    record = CommandRecord(
-        *("g-command-c-lvm", "c", "s", "h", "d", "lvm", "sysbench", "ext4", "MiB/s", "higher"),
-        on_host=(4536.0, 4600.0),
-        in_guest=(47.0, 48.0),
-        raw=(),
-        problem=None,
-        cpu_on_host=(1.0, 1.0),
-        cpu_in_guest=(1.0, 1.0),
-        reads={"host": on_host, "guest": in_guest},
-    )
-    assert record.cached_side == refused
-    for value in (record.loss, record.times, record.loss_beside_cpu):
-        assert (value is None) == (refused is not None)
-    assert (record.host_mean is None) == (refused == "host")
-    assert (record.guest_mean is None) == (refused == "guest")
 
 
 def test_a_command_gets_no_open_file_of_its_host(volume: Path) -> None:
@@ -390,14 +309,6 @@ def test_endless_output_is_cut_and_ends(volume: Path) -> None:
     with pytest.raises(CommandFailed):
         read_run(printed, OwnFigure(), "it", 3)
     assert left(volume, "yes 7172") == ""
-
-
-def test_a_figure_after_more_output_than_is_kept_is_missed_with_a_reason(volume: Path) -> None:
-    command = f"echo tps = 1; head -c {MOST_OUTPUT} /dev/zero | tr '\\0' x; echo; echo tps = 2"
-    printed = run(volume, command)
-    with pytest.raises(CommandFailed, match="printed more than 256 KiB"):
-        read_run(printed, OwnFigure(regex="^tps = ([0-9]+)"), "it", 20)
-    assert read_run(printed, OwnFigure(), "it", 20).figure >= 0.01
 
 
 def test_a_run_that_does_not_end_is_ended(volume: Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.events import Events
-from harness.image import Cache, Image, export_images, import_images
+from harness.features.exchange.bundling import export_images, import_images
+from harness.image import Cache, Image
 from harness.image.build import Recipe
 from harness.image.keys import ensure_key
 from harness.image.manifest import Manifest, record_file
@@ -42,7 +43,8 @@ class Site:
         images = []
         with self.cache.locked(Events()):
             for recipe in self.recipes(ensure_key(self.keys).public):
-                with self.cache.build_directories(recipe) as (_, out):
+                with self.cache.build_directory(recipe) as work:
+                    out = work / "out"
                     for name in recipe.outputs:
                         (out / name).write_bytes(DISK if name == "root.img" else b"the fio of the day")
                         (out / name).chmod(0o755)
