@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from harness.model.job import Job
 
 MIB = 1 << 20
+_YABS_SIZES = {4096: "4k", 65536: "64k", 512 * 1024: "512k", MIB: "1m"}
+_YABS_MB = 1000 * 1024
+"""Bytes. It divides fio's KiB/s by 1000 and calls that MB/s."""
 _BEST = "shows the best of its passes, on a file that it lays out on the file system; this is the mean, on the device"
 _ZEROS = "dd writes zeros, which ZFS, btrfs and many SSDs compress; fio's data is random"
 _CACHE = "reads ahead through the page cache; fio reads one block after the other, past it"
@@ -69,7 +72,8 @@ def _make_cdm() -> Iterator[QuotedLine]:
 def _describe_diskspd(job: Job) -> str:
     random = " -r" if job.is_random else ""
     writes = round(100 * (1 - (job.share_of_reads or 0)))
-    return f"-b{job.bs // 1024}K -o{job.iodepth} -t{job.numjobs}{random} -w{writes} -Sh"
+    size = f"{job.bs // 1024}K" if job.bs % 1024 == 0 else str(job.bs)
+    return f"-b{size} -o{job.iodepth} -t{job.numjobs}{random} -w{writes} -Sh"
 
 
 def _describe_iometer(job: Job) -> str:
@@ -77,7 +81,8 @@ def _describe_iometer(job: Job) -> str:
     reads, random = round(100 * (job.share_of_reads or 0)), 100 if job.is_random else 0
     if job.random_share is not None:
         random = round(100 * job.random_share)
-    size = f"{job.bs // 1024} KiB" if not job.sizes else "several sizes"
+    size = f"{job.bs // 1024} KiB" if job.bs % 1024 == 0 else f"{job.bs} B"
+    size = size if not job.sizes else "several sizes"
     specification = f"{size}; {reads}% Read; {random}% random"
     if job.label is not None and job.label.startswith("iometer-"):
         specification = f"{job.label.removeprefix('iometer-').title()} ({specification})"
@@ -116,12 +121,12 @@ LINES: Sequence[QuotedLine] = (
     ),
     QuotedLine(
         "YABS",
-        lambda job: f"{job.bs // 1024}k mixed R/W 50/50, Total",
-        lambda job: is_plain(job) and (job.rw, job.iodepth, job.numjobs, job.read_share) == ("randrw", 64, 2, 0.5),
+        lambda job: f"{_YABS_SIZES[job.bs]} mixed R/W 50/50, Total",
+        lambda job: job.bs in _YABS_SIZES and _is_like("randrw", job.bs, 64, 2, 0.5)(job),
         "bw",
         "MB/s",
-        1e6,
-        "runs for 30 s on a file of the file system",
+        _YABS_MB,
+        "runs for 30 s on a file of the file system; its MB is 1000 KiB",
     ),
     QuotedLine(
         "etcd's fio",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.features.translation.lines import LINES
@@ -65,6 +67,28 @@ def list_names(of: Job) -> dict[str, str]:
                 "IOMeter": "4 KiB; 0% Read; 100% random; 32 outstanding, 16 workers",
             },
         ),
+        (
+            job("randrw-1m-nj2-r50", 64),
+            {
+                "YABS": "1m mixed R/W 50/50, Total",
+                "diskspd": "-b1024K -o64 -t2 -r -w50 -Sh",
+                "IOMeter": "1024 KiB; 50% Read; 100% random; 64 outstanding, 2 workers",
+            },
+        ),
+        (
+            job("randrw-8k-nj2-r50", 64),
+            {
+                "diskspd": "-b8K -o64 -t2 -r -w50 -Sh",
+                "IOMeter": "8 KiB; 50% Read; 100% random; 64 outstanding, 2 workers",
+            },
+        ),
+        (
+            job("randread-512"),
+            {
+                "diskspd": "-b512 -o1 -t1 -r -w0 -Sh",
+                "IOMeter": "512 B; 100% Read; 100% random; 1 outstanding, 1 workers",
+            },
+        ),
         (job("wal"), {"etcd's fio": "fdatasync 99.00th"}),
         (job("seqread-1m-buffered"), {}),
         (job("randread-4k-i1000"), {}),
@@ -95,6 +119,18 @@ def section() -> Section:
     )
     (of_disk,) = find_sections(run)
     return of_disk
+
+
+def test_a_megabyte_of_yabs_is_a_thousand_kibibytes() -> None:
+    # It prints fio's KiB/s divided by 1000: 2000 I/Os of 4 KiB per second are 8.00 MB/s there, and 8.19 MB/s elsewhere.
+    (workload,) = parse_workloads("randrw-4k-nj2-r50")
+    deep = replace(workload, iodepths=(64,))
+    run = synthetic_run(modes=["host", "lvm"], rounds=3, workloads=(deep,), speed=lambda _arm, _job: 2000.0)
+    (of_disk,) = find_sections(run)
+    (line,) = (line for line in translate(of_disk) if line.quoted.tool == "YABS")
+    mean = line.mean(line.host)
+    assert mean is not None
+    assert mean.point == pytest.approx(8.0, rel=0.02)
 
 
 def test_a_figure_is_in_the_units_of_its_tool(section: Section) -> None:
