@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean, median
 
@@ -37,7 +37,14 @@ from harness.scenario.setups import (
     Paces,
     pace_of,
 )
-from harness.scenario.timetable import BACKUP_TAIL, Timetable, drain_seconds, find_ahead_seconds, rebuilds
+from harness.scenario.timetable import (
+    BACKUP_TAIL,
+    Timetable,
+    drain_seconds,
+    find_ahead_seconds,
+    rebuilds,
+    stays_in_cache,
+)
 
 MEASURE = "measure"
 """The efficiency of a run is the share of fio in this phase."""
@@ -239,6 +246,8 @@ _SLOWEST_IOPS_ROTATIONAL = 80.0
 _DEEP = 32
 """With more I/Os in flight, a hard disk sorts them, and completes at least so many:"""
 _SLOWEST_IOPS_DEEP = 160.0
+_SLOWEST_CACHE = 200 * 1024**2
+"""Bytes per second that a host or its guest writes to a cache at least."""
 _LONG_PAUSE = 0.5
 """Seconds. If a job needs longer pauses than this, each arm has its own: the others need not wait for the slowest."""
 _OF_ARM = 1.5
@@ -273,15 +282,16 @@ class Pauses:
 
     When a slice ends, fio waits for the I/Os in flight. Before the first timetable, this time is estimated from the
     queue depth and the kind of disk. After that, the slices of the job show it, separately on the host and in guests,
-    where it is longer, and separately for each arm if it is long. This allows for all but one slice in 50. Starts
-    differ from their planned times, and the last round shows by how much: see `_estimate_jitter`.
+    where it is longer, and separately for each arm if it is long, or if the arm writes to a cache: then it says nothing
+    about others, nor they about it. This allows for all but one slice in 50. Starts differ from their planned times,
+    and the last round shows by how much: see `_estimate_jitter`.
     """
 
     def __init__(self) -> None:
-        self._seconds: dict[tuple[str, bool], list[float]] = {}
-        """How long the slices took, by the job's id and whether they ran in a guest."""
-        self._of_arm: dict[tuple[str, str], list[float]] = {}
-        """The same by the job's id and the arm's."""
+        self._seconds: dict[tuple[str, bool], dict[str, list[float]]] = {}
+        """How long the slices took, by the job's id and whether they ran in a guest, then by the arm's id."""
+        self._cached: set[tuple[str, str]] = set()
+        """The ids of jobs and of arms that write them to a cache, as far as they were asked for."""
         self._cancelled: list[float] = []
         """How long after its slice each backup, and the last I/O beside it, ended."""
         self._round = 0
@@ -297,8 +307,8 @@ class Pauses:
                 self._cancelled.append(min(measurement.backup.after, MOST_AFTER_BACKUP))
                 continue
             longest = min(max([measurement.seconds, *(part.seconds for part in measurement.parts)]), most)
-            self._seconds.setdefault((measurement.job, measurement.in_guest), []).append(longest)
-            self._of_arm.setdefault((measurement.job, measurement.arm), []).append(longest)
+            of_job = self._seconds.setdefault((measurement.job, measurement.in_guest), {})
+            of_job.setdefault(measurement.arm, []).append(longest)
         if timetable[0].round != self._round:
             self._round, self._closer = timetable[0].round, []
         self._closer += [-deviation for deviation in _compute_deviations(timetable)]
@@ -309,14 +319,20 @@ class Pauses:
 
         With `arm`, after a slice of this arm.
         """
-        if seconds := self._seconds.get((job.id, in_guest)):
+        of_job = self._seconds.get((job.id, in_guest), {})
+        of_arm = of_job.get(arm.id) if arm is not None else None
+        cached = arm is not None and stays_in_cache(arm, job)
+        if arm is not None and cached:
+            self._cached.add((job.id, arm.id))
+        others = (several for name, several in of_job.items() if (job.id, name) not in self._cached)
+        if seconds := (of_arm if cached else list(chain(*others))):
             longest = max(_find_most(seconds) - job.seconds, 0.0)
-            of_arm = self._of_arm.get((job.id, arm.id)) if arm is not None else None
             if of_arm and longest > _LONG_PAUSE:
                 longest = min(longest, _OF_ARM * max(_find_most(of_arm) - job.seconds, 0.0))
             return self.jitter + longest + find_ahead_seconds(job)
         of_hard_disk = _SLOWEST_IOPS_DEEP if job.depth > _DEEP else _SLOWEST_IOPS_ROTATIONAL
-        return self.jitter + drain_seconds(job, arm, of_hard_disk if rotational else _SLOWEST_IOPS)
+        written = job.depth * job.bs / _SLOWEST_CACHE if cached else 0.0
+        return self.jitter + written + drain_seconds(job, arm, of_hard_disk if rotational else _SLOWEST_IOPS)
 
     @property
     def after_backup(self) -> float:

@@ -10,8 +10,10 @@ from itertools import accumulate, count
 import pytest
 
 from harness.measure.phases import FEW_JITTER, LEAST_JITTER, MOST_JITTER, UNKNOWN_JITTER, Pauses
+from harness.model.attach import Attach
 from harness.model.base import Md
 from harness.model.job import Job
+from harness.model.layout import RawFile
 from harness.model.mode import Arm, Mode, Place
 from harness.results import Measurement
 from tests.build import build_measurement
@@ -78,6 +80,30 @@ def test_an_arm_need_not_wait_for_the_io_of_a_slower_one() -> None:
     assert pause([lasting(3.0)], arm=array) == pytest.approx(UNKNOWN_JITTER + 2.0), "nothing is known of it"
     short = [lasting(1.3), lasting(1.1, arm=array.id)]
     assert pause(short, arm=array) == pause(short), "short pauses are the same for all"
+
+
+WRITES = Job("write", 256 * 1024, iodepth=32, ramp=0, seconds=1)
+CACHED = Arm(Place.TWIN, Mode("cached", RawFile(), Attach(cache="writeback")))
+
+
+def test_the_ends_of_slices_that_write_to_a_cache_count_for_their_arm_alone() -> None:
+    pauses = Pauses()
+
+    def last(arm: Arm | None = None) -> float:
+        return pauses.after(WRITES, in_guest=False, rotational=False, arm=arm) - pauses.jitter
+
+    assert last(CACHED) > last() + 0.03, "8 MiB may be in flight"
+    before = last(CACHED)
+    pauses.learn([lasting(1.01, WRITES) for _ in range(20)])
+    assert last(CACHED) == before, "what others write to disks says nothing about it"
+    pauses.learn([lasting(1.2, WRITES, arm=CACHED.id) for _ in range(20)])
+    assert last(CACHED) == pytest.approx(0.2)
+    assert last() == pytest.approx(0.01)
+
+
+def test_reads_of_a_cached_arm_alternate_with_those_of_others() -> None:
+    reads = [lasting(1.02), lasting(1.3, arm=CACHED.id)]
+    assert pause(reads, arm=CACHED) == pause(reads) == pytest.approx(UNKNOWN_JITTER + 0.3)
 
 
 def test_the_disks_of_an_array_complete_together_what_is_in_flight() -> None:
