@@ -30,6 +30,8 @@ OVERHEAD = 2 * EXTENT
 _METADATA_PER_CHUNK = 64
 """Bytes of a thin pool's metadata per chunk, according to lvmthin(7)."""
 _SMALLEST_METADATA = 2 * MIB
+_POOL_SPARE = Need(32 * MIB, 0.25)
+"""What a thin pool has beside its volumes: blocks that were trimmed can be written again after its next commit only."""
 
 TRACELESS = "activation/monitoring=0 backup/backup=0 backup/archive=0"
 """LVM's settings. Without them even vgs copies metadata to /etc/lvm, and a daemon monitors the pools."""
@@ -132,7 +134,8 @@ class ThinVolumes:
             for chunk, modes in self._pools.items():
                 pool = _name_pool(chunk)
                 chunks = sum(-(-(span + _count_header(mode, self.encrypted)) // chunk) for mode in modes)
-                size = ["--size", f"{chunks * chunk}b", "--poolmetadatasize", f"{_count_metadata(chunks)}b"]
+                spare = _POOL_SPARE.fixed + int(_POOL_SPARE.shares * span)
+                size = ["--size", f"{chunks * chunk + spare}b", "--poolmetadatasize", f"{_count_metadata(chunks)}b"]
                 options = ["--type", "thin-pool", "--chunksize", f"{chunk}b", *size, "--name", pool]
                 region.device.run(["lvcreate", *_QUIET, *options, group], deadline=60)
                 for mode in modes:
@@ -158,8 +161,8 @@ def _count_header(mode: str, encrypted: Collection[str]) -> int:
 def _compute_pool_need(modes: Sequence[str], chunk: int, encrypted: Collection[str]) -> Need:
     headers = sum(_count_header(mode, encrypted) for mode in modes)
     # Twice the metadata: LVM reserves a spare of the same size, to repair a pool.
-    fixed = headers + len(modes) * chunk + 2 * (_SMALLEST_METADATA + EXTENT) + EXTENT
-    return Need(fixed, len(modes) * (1 + 2 * _METADATA_PER_CHUNK / chunk))
+    fixed = headers + len(modes) * chunk + 2 * (_SMALLEST_METADATA + EXTENT) + EXTENT + _POOL_SPARE.fixed
+    return Need(fixed, len(modes) * (1 + 2 * _METADATA_PER_CHUNK / chunk) + _POOL_SPARE.shares)
 
 
 def _count_metadata(chunks: int) -> int:
@@ -173,10 +176,7 @@ def _create_group(log: CreationLog, name: str, region: Region, volumes: Sequence
         disks=device.disks, name=name, pv_uuid=make_lvm_uuid(), volumes=tuple(volumes), partuuid=region.partuuid
     )
     with log.making_here(group):
-        device.run(
-            ["pvcreate", *_QUIET, "--uuid", group.pv_uuid, "--norestorefile", device.path],
-            deadline=60,
-        )
+        device.run(["pvcreate", *_QUIET, "--uuid", group.pv_uuid, "--norestorefile", device.path], deadline=60)
         device.run(["vgcreate", *_QUIET, *_OURS_TO_ACTIVATE, name, device.path], deadline=60)
         yield
 
