@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from harness.analysis import Samples
     from harness.events import Events
     from harness.guest.booting import GuestRunner, Started
+    from harness.guest.libvirt.connection import Connection
     from harness.guest.libvirt.guest import ToStart
     from harness.guest.protocol import GuestDisk, Hypervisor, System
     from harness.guest.proxmox.client import Client
     from harness.image import ImageSet
-    from harness.lab.created import CreationLog, Entry, HostThing, Removal
+    from harness.lab.created import CreationLog, Entry, Removal, Thing
     from harness.lab.facts import Described, HealthFound, HostFacts
     from harness.lab.guard import Writable
     from harness.lab.hosts import Host
@@ -175,7 +176,7 @@ class NodeStorage:
     locate: Callable[[Mapping[str, Any]], str] = lambda _entry: ""
     """The value AT of the key on the node; empty if the kernel knows where its volumes are. With AT,
     `identify_volume_KEY AT NAME` prints what no other volume has, and `release_volume_KEY AT NAME` ends its use."""
-    open: Callable[[Runner, str, str, str], AbstractContextManager[tuple[str, NetworkDisk | None]]] | None = None
+    open: Callable[[Runner, str, str, str], tuple[str, NetworkDisk | None]] | None = None
     """The device of the node for a volume, by AT, its name, and the path that Proxmox VE reports; with it, how QEMU
     opens the volume if it does not use the device. Raises HostError."""
 
@@ -193,7 +194,7 @@ class FeatureStorage:
     calls `refuse WHY`. `identify_KEY AT` prints what no other storage has. `space_SPACE STORAGE AT`, named after
     `kind.space`, prints a line for each place from which it takes space, with `put` (lab/read_storage_space.sh)."""
     load_volumes: Callable[[], VolumeKind]
-    """How volumes are created on it, and removed. Their class is also in `Feature.list_host_things`."""
+    """How volumes are created on it, and removed. Their class is also in `Feature.list_things`."""
     find: Callable[[Runner], Iterable[str]] = lambda _runner: ()
     """The values of the key that name what a host has, for `virt-overhead init`. Raises HostError."""
     refuse: Callable[[Mode, FoundStorage], str | None] = lambda _mode, _storage: None
@@ -439,8 +440,10 @@ class Feature:
     """The series that measure these follow-ups of a group. Records go to the recorder."""
     remove_from_node: Callable[[Client, Runner, Entry], Removal | None] = lambda _client, _runner, _entry: None
     """Removes what it has created by the API of a node of Proxmox VE, after a killed run; None for other entries."""
-    list_host_things: Callable[[], tuple[type[HostThing], ...]] = tuple
-    """What it creates on hosts with commands, for the removal after a killed run."""
+    remove_from_libvirt: Callable[[Connection, Runner, Entry], Removal | None] = lambda _libvirt, _runner, _entry: None
+    """The same of what it has created by libvirt."""
+    list_things: Callable[[], tuple[type[Thing], ...]] = tuple
+    """What it creates, for lists. After a killed run, the kernel itself removes each HostThing."""
     records: tuple[FeatureRecords, ...] = ()
     refuse_job: Callable[[Session, Arm, Job], str | None] = lambda _session, _arm, _job: None
     """Why a job cannot run on an arm of a prepared disk; None if it can. The cell is skipped."""

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 
 from harness.errors import HarnessError, HostError
 from harness.feature import features
-from harness.guest.libvirt.plugging import KINDS as BORROWED_THINGS
 from harness.guest.passthrough import PassedThrough
 from harness.guest.protocol import Remover
 from harness.guest.proxmox import KINDS as PROXMOX_THINGS
@@ -16,11 +15,12 @@ from harness.lab.transport.base import Runner
 from harness.layout.storage import CREATED
 from harness.signals import remedy_of
 
+FEATURE_THINGS = tuple(thing for feature in features() for thing in feature.list_things())
 HOST_THINGS: tuple[type[HostThing], ...] = (
     *CREATED,
     PassedThrough,
     Processes,
-    *(thing for feature in features() for thing in feature.list_host_things()),
+    *(thing for thing in FEATURE_THINGS if issubclass(thing, HostThing)),
 )
 """Everything that runs create on a host with commands. A hypervisor removes the things that it created."""
 _PROCESSES = Processes.model_fields["kind"].default
@@ -49,7 +49,7 @@ def describe_entry(entry: Entry) -> str:
     if not entry.kind:
         return f"a record that cannot be read ({entry.path}), of run {entry.run_id}"
     try:
-        thing = entry.parsed((*HOST_THINGS, *BORROWED_THINGS, *PROXMOX_THINGS))
+        thing = entry.parsed((*HOST_THINGS, *FEATURE_THINGS, *PROXMOX_THINGS))
     except HostError:
         return f"a record of the kind {entry.kind} that this version cannot read, of run {entry.run_id}"
     return f"{thing.words if thing else entry.record.get('name') or entry.kind}, of run {entry.run_id}"

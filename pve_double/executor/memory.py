@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,10 @@ class MemoryExecutor:
         """The devices of images of Ceph, by POOL[/NAMESPACE]/IMAGE."""
         self.held: set[str] = set()
         """Devices that something has open, set by a test."""
+        self.activated: Counter[str] = Counter()
+        """How often a logical volume has become a device, by its path."""
+        self.inactive: set[str] = set()
+        """The paths of logical volumes that are not active."""
         self.disabled: dict[str, set[str]] = {}
         """Features of images that are off, by image."""
         self.containers: set[int] = set()
@@ -162,9 +167,15 @@ class MemoryExecutor:
 
     # Volumes and disks: that they exist is all there is of them.
 
-    def create(self, storage: Storage, volname: str, size_bytes: int) -> None: ...
+    def create(self, storage: Storage, volname: str, size_bytes: int) -> None:  # noqa: ARG002 - a Backing
+        if storage.vgname:
+            self.activated[storage.path_of(volname)] += 1
 
-    def remove(self, storage: Storage, volname: str) -> None: ...
+    def remove(self, storage: Storage, volname: str) -> None:
+        if storage.vgname:
+            if (path := storage.path_of(volname)) in self.held:
+                raise PveError(f"lvremove '{path[5:]}' error:   Logical volume {path[5:]} in use.")
+            self.inactive.discard(path)
 
     def copy(self, source: tuple[Storage, str], target: tuple[Storage, str]) -> None: ...
 
@@ -178,8 +189,12 @@ class MemoryExecutor:
     def drop_snapshot(self, storage: Storage, volname: str, name: str) -> None:
         self.snapshots.discard(f"{storage.id}:{volname}@{name}")
 
-    def map(self, storage: Storage, volname: str) -> None:
-        self.map_image(storage.image_of(volname))
+    def activate(self, storage: Storage, volname: str) -> None:
+        if storage.kind == "rbd":
+            self.map_image(storage.image_of(volname))
+        elif (path := storage.path_of(volname)) in self.inactive:
+            self.inactive.remove(path)
+            self.activated[path] += 1
 
     def map_image(self, image: str) -> str:
         """The device of an image, which is mapped if it is not yet."""
@@ -187,9 +202,15 @@ class MemoryExecutor:
         free = next(path for path in (f"/dev/rbd{number}" for number in itertools.count()) if path not in taken)
         return self.mapped.setdefault(image, free)
 
-    def unmap(self, storage: Storage, volname: str) -> None:
-        if (device := self.mapped.get(storage.image_of(volname))) is not None:
-            self.unmap_device(device)
+    def deactivate(self, storage: Storage, volname: str) -> None:
+        """Raises PveError where something has it open."""
+        if storage.kind == "rbd":
+            if (device := self.mapped.get(storage.image_of(volname))) is not None:
+                self.unmap_device(device)
+            return
+        if (path := storage.path_of(volname)) in self.held:
+            raise PveError(f"can't deactivate LV '{path}':   Logical volume {path[5:]} in use.")
+        self.inactive.add(path)
 
     def unmap_device(self, device: str) -> None:
         """Raises PveError where something has it open, as RBDPlugin::unmap_volume."""

@@ -121,17 +121,28 @@ class NodeStorage:
         else:
             self._run("zfs", "destroy", f"{storage.pool}/{volname}@{name}")
 
-    def map(self, storage: Storage, volname: str) -> None:
-        if not self._is_mapped(storage, volname):
-            self._rbd(storage, "map", volname=volname)
-            self._run("udevadm", "settle", "--timeout=20")
+    def activate(self, storage: Storage, volname: str) -> None:
+        match storage.kind:
+            case "lvm":
+                self._lvm("lvchange", "-aey", storage.path_of(volname))
+                self._lvm("lvchange", "--refresh", storage.path_of(volname))
+            case "lvmthin" if not self._is_device(path := storage.path_of(volname)):
+                self._lvm("lvchange", "-ay", "-K", path)
+            case "rbd" if not self._is_device(storage.link_of(volname)):
+                self._rbd(storage, "map", volname=volname)
+                self._run("udevadm", "settle", "--timeout=20")
 
-    def unmap(self, storage: Storage, volname: str) -> None:
-        if self._is_mapped(storage, volname):
-            self._rbd(storage, "unmap", storage.link_of(volname))
+    def deactivate(self, storage: Storage, volname: str) -> None:
+        """Raises PveError where something has it open."""
+        if storage.kind == "lvmthin":
+            self._lvm("lvchange", "-an", storage.path_of(volname))
+        elif storage.kind == "rbd" and self._is_device(link := storage.link_of(volname)):
+            self._rbd(storage, "unmap", link)
+        elif storage.kind == "lvm" and self._is_device(path := storage.path_of(volname)):
+            self._lvm("lvchange", "-aln", path)
 
-    def _is_mapped(self, storage: Storage, volname: str) -> bool:
-        return self._commands.run(["test", "-b", storage.link_of(volname)], check=False).status == 0
+    def _is_device(self, path: str) -> bool:
+        return self._commands.run(["test", "-b", path], check=False).status == 0
 
     def _rbd(self, storage: Storage, *words: str, volname: str | None = None) -> None:
         """A command of Ceph with the storage's login, on the image of a volume if one is given."""

@@ -98,6 +98,7 @@ def create(request: Request, params: Config) -> str:
             archive = node.store.path(params["ostemplate"])
             log.line(f"extracting archive '{archive}'")
             node.executor.fill_container(vmid, root, archive)
+            node.store.deactivate(made, log)
         except PveError as failed:
             for volid in made:
                 node.store.free(volid, log)
@@ -110,6 +111,11 @@ def create(request: Request, params: Config) -> str:
 
 def _mounts(options: Config) -> list[tuple[str, str]]:
     return [(name, value) for name, value in options.items() if _MOUNT.fullmatch(name)]
+
+
+def _volumes(options: Config) -> list[str]:
+    """The ids of the container's volumes."""
+    return [source for _, value in _mounts(options) if is_volume_id(source := parse_mount_point(value).source)]
 
 
 def _check_rights(request: Request, options: Config) -> None:
@@ -195,6 +201,8 @@ def start_task(request: Request) -> str:
             path = value.split(",")[0].removeprefix("path=")
             if _DEVICE.fullmatch(name) and not node.executor.has_device(path):
                 raise PveError(f"startup for container '{vmid}' failed")
+        for volid in _volumes(container.config):
+            node.store.activate(volid)
         root = node.store.path(parse_mount_point(container.config["rootfs"]).source)
         try:
             node.executor.start_container(vmid, container.config, root)
@@ -210,9 +218,11 @@ def stop_task(request: Request) -> str:
     if not is_running(node, vmid):
         raise PveError(f"CT {vmid} not running")
 
-    def work(_log: TaskLog) -> None:
+    def work(log: TaskLog) -> None:
         _check_lock(container)
         node.executor.stop_container(vmid)
+        # PVE::LXC::vm_stop_cleanup, by the hook lxc-pve-poststop-hook.
+        node.store.deactivate(_volumes(container.config), log)
 
     return node.tasks.start("vzstop", str(vmid), request.user, work)
 

@@ -51,7 +51,6 @@ def start(node: Node, machine: Machine, log: TaskLog) -> None:
     for drive in drives(config):
         if is_volume_id(drive.file):
             node.store.activate(drive.file)
-            node.store.map(drive.file)
     _refuse_as_qemu(node, machine, log)
     try:
         pid = node.executor.start(machine.vmid, config, words)
@@ -116,13 +115,8 @@ def stop(node: Node, vmid: int, log: TaskLog, *, skiplock: bool = False) -> None
 
 
 def _clean_up(node: Node, machine: Machine, log: TaskLog) -> None:
-    """After the end of a VM, QemuServer::vm_stop_cleanup only warns if a volume cannot be deactivated."""
-    for drive in drives(machine.config):
-        if is_volume_id(drive.file):
-            try:
-                node.store.unmap(drive.file)
-            except PveError as failed:
-                log.line(str(failed))
+    """After the end of a VM, as QemuServer::vm_stop_cleanup."""
+    node.store.deactivate((drive.file for drive in drives(machine.config)), log)
 
 
 def _is_paused(node: Node, vmid: int) -> bool:

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from pve_double.errors import PveError, bad_parameters
 from pve_double.schema import split_list
 from pve_double.storage.locks import StorageLocks
-from pve_double.storage.volumes import Named, Storage, split_volume_id
+from pve_double.storage.volumes import Named, Storage, is_volume_id, split_volume_id
 from pve_double.tasks import TaskLog
 
 DEFAULT_FORMAT = "raw"
@@ -70,9 +70,9 @@ class Backing(Protocol):
 
     def drop_snapshot(self, storage: Storage, volname: str, name: str) -> None: ...
 
-    def map(self, storage: Storage, volname: str) -> None: ...
+    def activate(self, storage: Storage, volname: str) -> None: ...
 
-    def unmap(self, storage: Storage, volname: str) -> None: ...
+    def deactivate(self, storage: Storage, volname: str) -> None: ...
 
     def put(self, file: Path, storage: Storage, volname: str) -> None: ...
 
@@ -122,6 +122,8 @@ class Store:
         storage = self.enabled(storage_id)
         storage.parse(volname)
         if volid in self.volumes:
+            if storage.vgname or (storage.kind == "rbd" and storage.maps_images):
+                self.backing.activate(storage, volname)
             return self.volumes[volid]
         if storage.kind == "lvmthin":
             raise PveError(f"no such logical volume {storage.vgname}/{volname}")
@@ -253,7 +255,7 @@ class Store:
         self.locks.take(storage_id)
         if storage.kind == "rbd":
             # RBDPlugin::free_image deactivates it first.
-            self.backing.unmap(storage, volname)
+            self.backing.deactivate(storage, volname)
         with self._lock:
             if self.volumes.pop(volid, None) is None:
                 if storage.path:
@@ -297,17 +299,23 @@ class Store:
             self.backing.resize(self.config(storage_id), volname, size_bytes)
             self.volumes[volid] = replace(old, size_bytes=size_bytes)
 
-    def map(self, volid: str) -> None:
-        """Before a VM uses it: an image of Ceph on a storage with krbd becomes a device (RBDPlugin::map_volume)."""
-        storage_id, volname = split_volume_id(volid)
-        if (storage := self.config(storage_id)).kind == "rbd" and storage.maps_images:
-            self.backing.map(storage, volname)
+    def deactivate(self, volids: Iterable[str], log: TaskLog) -> None:
+        """After their use, as PVE::Storage::deactivate_volumes: where something has one open, it only warns.
 
-    def unmap(self, volid: str) -> None:
-        """After that, also without krbd (RBDPlugin::deactivate_volume). Raises PveError where something has it open."""
-        storage_id, volname = split_volume_id(volid)
-        if (storage := self.config(storage_id)).kind == "rbd":
-            self.backing.unmap(storage, volname)
+        LVMPlugin deactivates each volume, RBDPlugin unmaps it also without krbd, and LvmThinPlugin keeps all but bases.
+        """
+        failed = []
+        for volid in filter(is_volume_id, volids):
+            storage_id, volname = split_volume_id(volid)
+            storage = self.config(storage_id)
+            if storage.kind in ("lvm", "rbd") or (storage.kind == "lvmthin" and volname.startswith("base-")):
+                try:
+                    self.backing.deactivate(storage, volname)
+                except PveError as error:
+                    log.line(str(error))
+                    failed.append(volid)
+        if failed:
+            log.line(f"volume deactivation failed: {' '.join(failed)}")
 
     def take_snapshot(self, volid: str, name: str) -> None:
         """Take a snapshot of a volume on its storage."""

@@ -166,10 +166,10 @@ def test_a_machine_with_ceph_gets_the_commands_of_the_plugin() -> None:
     storage = Storage("ceph", "rbd", frozenset({"images"}), 1 << 40, pool="vms", options={"krbd": "1"})
     runs, name = executor(commands), "vm-100-disk-0"
     runs.create(storage, name, 1 << 20)
-    runs.map(storage, name)
+    runs.activate(storage, name)
     runs.take_snapshot(storage, name, "now")
     runs.drop_snapshot(storage, name, "now")
-    runs.unmap(storage, name)
+    runs.deactivate(storage, name)
     runs.remove(storage, name)
     login = "rbd --conf /etc/pve/ceph.conf --id admin --keyring /etc/pve/priv/ceph/ceph.keyring"
     assert [line.removeprefix(login).strip() for line in commands.lines if line.startswith("rbd")] == [

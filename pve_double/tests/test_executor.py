@@ -239,6 +239,20 @@ def test_a_volume_is_made_as_its_plugin_makes_it(storage: Any, volname: str, exp
     assert commands.lines[-1] == expected
 
 
+def test_a_stop_deactivates_thick_volumes_as_the_plugin_does() -> None:
+    commands = Recorder()
+    storage, runs = Pool("lvm", "voh-x", DISK).storage(), executor(commands)
+    runs.activate(storage, "vm-100-disk-0")
+    runs.deactivate(storage, "vm-100-disk-0")
+    path = "/dev/voh-x/vm-100-disk-0"
+    assert commands.lines == [
+        f"lvchange {LVM} -aey {path}",
+        f"lvchange {LVM} --refresh {path}",
+        f"test -b {path}",
+        f"lvchange {LVM} -aln {path}",
+    ]
+
+
 def test_a_volume_that_cannot_be_made_is_told_with_the_commands_words() -> None:
     commands = Recorder(fails={"lvcreate": "Insufficient free space"})
     with pytest.raises(PveError, match="lvcreate error: Insufficient free space"):

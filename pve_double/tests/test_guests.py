@@ -14,6 +14,7 @@ from pve_double import nodeshell
 from pve_double.executor.memory import MemoryExecutor
 from pve_double.qemu.power import shutdown_seconds
 from pve_double.server import Serving, serve
+from pve_double.storage.volumes import Storage
 from pve_double.testing import NODE, QEMU, Client, memory_node
 from pve_double.tests.recorded_calls import DISK
 
@@ -41,6 +42,36 @@ def made(root: Client, **settings: Any) -> int:
 def config(root: Client, vmid: int) -> dict[str, Any]:
     found: dict[str, Any] = root.get(f"{QEMU}/{vmid}/config").result
     return found
+
+
+def test_a_stop_deactivates_thick_volumes_that_nothing_has_open_and_keeps_thin_ones(
+    root: Client, serving: Serving
+) -> None:
+    node = serving.node
+    assert isinstance(node.executor, MemoryExecutor)
+    node.store.storages["thick"] = Storage("thick", "lvm", frozenset({"images"}), 8 << 30, vgname="thick")
+    vmid = made(root, scsi0="thick:1", scsi1="local-lvm:1")
+    path = f"/dev/thick/vm-{vmid}-disk-0"
+
+    def boot() -> None:
+        assert root.post(f"{QEMU}/{vmid}/status/start").exitstatus == "OK"
+        stopped = root.post(f"{QEMU}/{vmid}/status/stop")
+        assert stopped.exitstatus == "OK"
+
+    boot()
+    assert node.executor.inactive == {path}
+    boot()
+    assert node.executor.activated[path] == 2
+    root.post(f"{QEMU}/{vmid}/status/start")
+    node.executor.held.add(path)
+    assert root.post(f"{QEMU}/{vmid}/status/stop").log[:2] == (
+        f"can't deactivate LV '{path}':   Logical volume thick/vm-{vmid}-disk-0 in use.",
+        f"volume deactivation failed: thick:vm-{vmid}-disk-0",
+    )
+    assert node.executor.inactive == set()
+    node.executor.held.clear()
+    root.delete(f"{QEMU}/{vmid}")
+    del node.store.storages["thick"]
 
 
 def test_snapshots_know_what_they_follow(root: Client) -> None:

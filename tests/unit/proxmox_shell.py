@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.features.rbd import images
-from harness.guest.proxmox import removal
+from harness.guest.proxmox import creation, removal
 from harness.lab import created, pin, space, storage_look
 from harness.lab.created import CreationLog, Entry, read_log
 from harness.lab.guard import writable as probes
 from harness.lab.guard.writable import PROBES
 from harness.lab.inventory import DiskById
 from harness.lab.transport import base
-from harness.lab.transport.base import Completed, HeldCommand, failed
-from harness.lab.transport.local import LocalRunner
+from harness.lab.transport.base import Completed, HeldCommand, failed, holding
 from harness.run_id import RunId
 from pve_double import nodeshell
 from pve_double.executor.memory import MemoryExecutor
 from pve_double.server import Serving
+from pve_double.state import Node
 from pve_double.storage.disks import Disk
 
 MIB = 1024**2
@@ -103,6 +104,45 @@ class PlayedShell:
         """Nothing is open."""
 
 
+class _HeldVolumes:
+    """The command that holds volumes open on the node, as the Stream behind it."""
+
+    def __init__(self, node: Node, executor: MemoryExecutor) -> None:
+        self._node = node
+        self._executor = executor
+        self._open: list[str] = []
+        self.ended = False
+        self._printed: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._printed.put(b"0\n")
+
+    def read(self) -> bytes:
+        return self._printed.get()
+
+    def write(self, data: bytes) -> None:
+        if self.ended:
+            raise BrokenPipeError
+        if path := data.decode().strip():
+            if path.startswith("/dev/rbd-pve/"):
+                (path,) = nodeshell.run(self._node, ["readlink", "-e", path]).text.split()
+            if path in self._executor.inactive:
+                self._printed.put(f"sh: cannot open {path}: No such file\n".encode())
+                return
+            self._open.append(path)
+            self._executor.held.add(path)
+        else:
+            self._executor.held.discard(self._open.pop())
+        self._printed.put(f"{len(self._open)}\n".encode())
+
+    def end_input(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self._executor.held.difference_update(self._open)
+            self._printed.put(b"")
+
+    def end(self) -> None:
+        """It has ended with its input."""
+
+
 class NodeShell(PlayedShell):
     """The shell of the node that `serving` is. Its creation log is a directory of this machine."""
 
@@ -124,27 +164,28 @@ class NodeShell(PlayedShell):
             (tools / name).symlink_to(script)
         url = f"http://127.0.0.1:{serving.node_port}"
         self._partitions: list[dict[str, object]] = []
+        self._sessions: list[_HeldVolumes] = []
         self._environment = {"PATH": f"{tools}:{os.environ['PATH']}", "PVE_DOUBLE_NODE": url, "PVE_DOUBLE_NAME": node}
 
     def log(self, run_id: RunId) -> CreationLog:
         return CreationLog(self, run_id, str(self.directory))
 
-    @contextmanager
-    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[HeldCommand]:
-        """Only images of Ceph are held open."""
-        executor = self.node.executor
-        if argv[2] != images._HOLD or not isinstance(executor, MemoryExecutor):
-            with super().hold(argv, what=what, deadline=deadline) as held:
-                yield held
-                return
-        (device,) = nodeshell.run(self.node, ["readlink", "-e", argv[4]]).text.split()
-        executor.held.add(device)
-        try:
-            # The device is not on this machine.
-            with LocalRunner().hold(["sh", "-c", "echo held && exec cat"], what=what, deadline=deadline) as held:
-                yield held
-        finally:
-            executor.held.discard(device)
+    def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> AbstractContextManager[HeldCommand]:
+        """Only volumes are held open, which are not on this machine."""
+        if argv[2] != creation._HOLD:
+            return super().hold(argv, what=what, deadline=deadline)
+        self._sessions.append(_HeldVolumes(self.node, self._executor))
+        return holding(self.name, what, self._sessions[-1], deadline=deadline)
+
+    @property
+    def sessions(self) -> int:
+        """How many commands hold volumes open."""
+        return sum(not session.ended for session in self._sessions)
+
+    def lose_connection(self) -> None:
+        """As when the run is killed: what it holds open is closed."""
+        for session in self._sessions:
+            session.end_input()
 
     @property
     def logged(self) -> list[Entry]:
@@ -192,7 +233,7 @@ class NodeShell(PlayedShell):
         if path == LINK:
             return f"{path}\tblock\t8:16\t5\t{(2 << 30) // SECTOR}\tPVETEST_disk1\n"
         number = self._numbered(path) or "252:7"
-        facts = f"{path}\tblock\t{number}\t9\t{128 * MIB // SECTOR}\tof {path}\n"
+        facts = f"{path}\tblock\t{number}\t{self._sequence(path)}\t{128 * MIB // SECTOR}\tof {path}\n"
         found = [each.partuuid for each in self.node.disks.disks if each.device == path] if partuuid else []
         return facts + "".join(f"{each}\n" for each in found)
 
@@ -201,7 +242,20 @@ class NodeShell(PlayedShell):
         for path, expected in zip(pins[::2], pins[1::2], strict=True):
             if (now := self._numbered(path)) is not None and not expected.startswith(f"{now} "):
                 return Completed(("sh",), pin.CHANGED, "", f"{path} was ({expected}) and is ({now}) now")
+            if path in self._executor.inactive:
+                return Completed(("sh",), pin.CHANGED, "", f"{path} is gone")
+            if self._executor.activated[path] and expected.split()[1] != self._sequence(path):
+                return Completed(("sh",), pin.CHANGED, "", f"{path} was ({expected}), with another diskseq now")
         return None
+
+    def _sequence(self, path: str) -> str:
+        """The diskseq of a device. Each time that a logical volume is activated, it is a new one."""
+        return str(9 + self._executor.activated[path])
+
+    @property
+    def _executor(self) -> MemoryExecutor:
+        assert isinstance(self.node.executor, MemoryExecutor)
+        return self.node.executor
 
     def _numbered(self, path: str) -> str | None:
         """The number of an NVMe partition, which the kernel may change; None for any other device."""

@@ -29,6 +29,7 @@ from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskById, DiskByStorage, GuestRules, HostSpec
 from harness.lab.transport.ssh import SshRunner
+from harness.layout.build import Layouts
 from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
@@ -114,7 +115,8 @@ def left(client: Client) -> list[str]:
 
 
 def reaped(ours: ProxmoxHypervisor, shell: NodeShell) -> dict[str, list[str]]:
-    """How the removal of each thing in the log ended, by its kind; as `harness.measure.reap` does it."""
+    """How the removal of each thing of a killed run ended, by its kind; as `harness.measure.reap` does it."""
+    shell.lose_connection()
     ended: dict[str, list[str]] = {}
     for entry in reversed(shell.logged):
         if entry.kind.startswith("pve-"):
@@ -125,6 +127,17 @@ def reaped(ours: ProxmoxHypervisor, shell: NodeShell) -> dict[str, list[str]]:
                 continue
         forget(shell, entry)
     return ended
+
+
+def boot_twice(client: Client, layouts: Layouts, mode: Mode) -> None:
+    """The volume of the mode in its VM, which Proxmox VE starts and stops twice."""
+    volume = layouts.guest(mode)
+    assert isinstance(volume, PveVolume)
+    machine = VirtualMachine(client, volume.vmid)
+    machine.set({"scsi0": format_drive(volume.volid, Attach(aio="threads"), "own"), "kvm": 0, "cpu": "max"})
+    for _ in range(2):
+        machine.start()
+        machine.stop()
 
 
 def test_layouts_are_storages_of_pve_on_regions_of_the_disk(client: Client, iso: Path, shell: NodeShell) -> None:

@@ -74,6 +74,7 @@ def killed(ours: ProxmoxHypervisor, shell: NodeShell, *modes: Mode, on: Any = ST
     """A run that was killed when its layouts were there: nothing of its cleaning up is called before the test's end."""
     held = ours.layouts(shell.log(RUN), [on], [HOST, *modes], span=SPAN)
     held.__enter__()
+    shell.lose_connection()
     try:
         yield
     finally:

@@ -19,13 +19,14 @@ from harness.measure.prepare import condition
 from harness.model.attach import Attach
 from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
+from pve_double.executor.memory import MemoryExecutor
 from pve_double.state import Node
 from pve_double.storage.volumes import Storage
 from pve_double.tasks import TaskLog
 from pve_double.testing import memory_node
 from tests.unit.proxmox_fixtures import client, serving, shell
 from tests.unit.proxmox_shell import NodeShell
-from tests.unit.test_proxmox_backend import HOST, RUN, SPAN, hypervisor, reaped
+from tests.unit.test_proxmox_backend import HOST, RUN, SPAN, boot_twice, hypervisor, reaped
 
 __all__ = ["client", "serving", "shell"]
 
@@ -148,6 +149,38 @@ def test_reap_removes_what_a_killed_run_left(ours: ProxmoxHypervisor, shell: Nod
     ended = reaped(ours, shell)
     assert ended == {"pve-volume": ["removed"] * volumes, "pve-vm": ["removed"]}
     killed.pop_all()
+    assert shell.logged == []
+
+
+@DIFFERENT
+def test_the_volumes_stay_the_same_devices_when_proxmox_ve_stops_the_vm(
+    *, ours: ProxmoxHypervisor, client: Client, shell: NodeShell, node: Node, of: Type
+) -> None:
+    with ours.layouts(shell.log(RUN), [OWN], [HOST, *of.modes], span=SPAN) as layouts:
+        boot_twice(client, layouts, of.modes[0])
+        assert isinstance(node.executor, MemoryExecutor)
+        assert node.executor.inactive == set()
+        for region in layouts.regions.values():
+            region.writable.run(["true"], deadline=30)
+        assert shell.sessions == (0 if of.storage.path else 1)
+    assert (shell.sessions, node.executor.held) == (0, set())
+
+
+@pytest.mark.parametrize("of", ["lvm"], indirect=True)
+def test_a_volume_that_became_another_device_is_never_written_to(
+    *, ours: ProxmoxHypervisor, client: Client, shell: NodeShell, of: Type
+) -> None:
+    (mode,) = of.modes
+    with ours.layouts(shell.log(RUN), [OWN], [HOST, mode], span=SPAN) as layouts:
+        # Somebody ends the command on the node that holds the volumes open.
+        shell.lose_connection()
+        boot_twice(client, layouts, mode)
+        device = layouts.twin(mode).writable
+        with pytest.raises(SafetyError, match="vm-9000-voh-1 is gone"):
+            device.run(["true"], deadline=30)
+        client.task("post", f"{client.node}/qemu/9000/status/start", {}, is_done=lambda: False, deadline=30)
+        with pytest.raises(SafetyError, match="another diskseq now"):
+            device.run(["true"], deadline=30)
     assert shell.logged == []
 
 

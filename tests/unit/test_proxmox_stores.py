@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack, suppress
 from math import ceil
 from pathlib import Path
 
@@ -12,13 +13,14 @@ from harness.errors import HostError, SafetyError, Unsupported
 from harness.events import Events
 from harness.guest.proxmox import CreatedVm, Maker
 from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.creation import Store, Stores
+from harness.guest.proxmox.creation import OpenDevices, Store, Stores
 from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layouts import compute_volumes_need, create_volumes, refuse_layout, store_layers
 from harness.lab.created import CreationLog, Entry
 from harness.lab.guard.writable import built_on, created
 from harness.lab.hosts import GuestFiles
 from harness.lab.inventory import DiskByStorage
+from harness.lab.transport.local import LocalRunner
 from harness.layout.regions import Region
 from harness.model.attach import Attach
 from harness.model.layout import LvmThin, Preallocation, Zvol
@@ -259,6 +261,33 @@ def test_a_mount_point_with_foreign_files_stays(node: Node, stores: Stores, shel
         held.__exit__(None, None, None)
     assert node.disks.mount_points == {path}
     assert [entry.kind for entry in shell.logged] == ["pve-store"]
+
+
+def list_open(directory: Path) -> list[str]:
+    """The names of the files in the directory that a process on this machine has open."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if (file := link.readlink()).parent == directory:
+                found.append(file.name)
+    return sorted(found)
+
+
+def test_one_command_holds_all_volumes_open_until_each_is_removed(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    for path in paths:
+        path.touch()
+    devices = OpenDevices()
+    with ExitStack() as stack:
+        for path in paths:
+            stack.enter_context(devices.hold(LocalRunner(), str(path)))
+        assert list_open(tmp_path) == ["a", "b", "c"]
+        with pytest.raises(HostError, match=r"/d cannot be held open: .*No such file"):
+            stack.enter_context(devices.hold(LocalRunner(), str(tmp_path / "d")))
+        with devices.hold(LocalRunner(), str(paths[0])):
+            assert list_open(tmp_path) == ["a", "a", "b", "c"]
+        assert list_open(tmp_path) == ["a", "b", "c"]
+    assert list_open(tmp_path) == []
 
 
 @pytest.mark.parametrize("file", [True, False], ids=["directory", "thin pool"])

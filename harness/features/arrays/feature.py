@@ -18,7 +18,7 @@ def _load_array_maker() -> ArrayMaker:
     return MAKER
 
 
-def _list_host_things() -> tuple[type[HostThing], ...]:
+def _list_things() -> tuple[type[HostThing], ...]:
     from harness.features.arrays.building import Array
 
     return (Array,)
@@ -47,5 +47,5 @@ FEATURE = Feature(
     find_checks=state_checks,
     find_notes=state_notes,
     load_array_maker=_load_array_maker,
-    list_host_things=_list_host_things,
+    list_things=_list_things,
 )

@@ -9,9 +9,10 @@ from harness.feature import Feature
 
 if TYPE_CHECKING:
     from harness.events import Events
+    from harness.guest.libvirt.connection import Connection
     from harness.guest.protocol import Hypervisor
     from harness.guest.proxmox.client import Client
-    from harness.lab.created import Entry, Removal
+    from harness.lab.created import Entry, Removal, Thing
     from harness.lab.hosts import Host
     from harness.lab.transport.base import Runner
 
@@ -33,8 +34,8 @@ def _open_hypervisor(host: Host, events: Events) -> AbstractContextManager[Hyper
 
 
 def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:
+    from harness.features.borrow.plugging import PluggedDrive
     from harness.features.borrow.proxmox import unplug
-    from harness.guest.proxmox import PluggedDrive
     from harness.guest.proxmox.disk_users import require_same_node
 
     drive = entry.parsed((PluggedDrive,))
@@ -44,4 +45,22 @@ def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal |
     return unplug(client, drive)
 
 
-FEATURE = Feature(name="borrow", hypervisor=_open_hypervisor, remove_from_node=_remove_from_node)
+def _remove_from_libvirt(connection: Connection, runner: Runner, entry: Entry) -> Removal | None:
+    from harness.features.borrow.plugged import remove_from_libvirt
+
+    return remove_from_libvirt(connection, runner, entry)
+
+
+def _list_things() -> tuple[type[Thing], ...]:
+    from harness.features.borrow.plugging import AddedThread, PluggedDrive, PluggedIn
+
+    return AddedThread, PluggedDrive, PluggedIn
+
+
+FEATURE = Feature(
+    name="borrow",
+    hypervisor=_open_hypervisor,
+    remove_from_node=_remove_from_node,
+    remove_from_libvirt=_remove_from_libvirt,
+    list_things=_list_things,
+)

@@ -24,11 +24,21 @@ from harness.features.borrow.agent import (
     refuse_windows,
 )
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
+from harness.features.borrow.plugged import LIVE, PLUG_SECONDS, identify_process, remove_thread, unplug
+from harness.features.borrow.plugging import (
+    AddedThread,
+    PluggedIn,
+    find_plugged,
+    list_threads,
+    read_attribute,
+    read_numbers,
+    read_source,
+)
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.binding import libvirt, libvirt_qemu
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal, ask, connect
-from harness.guest.libvirt.domain import AnyPlace, DomainDisks, UsedIds, name_alias
+from harness.guest.libvirt.domain import DomainDisks, RootBus, UsedIds, name_alias
 from harness.guest.libvirt.effective import (
     PID_FILE,
     Running,
@@ -40,16 +50,6 @@ from harness.guest.libvirt.effective import (
     running,
 )
 from harness.guest.libvirt.guest import LibvirtGuest, RunningDomain, last_words
-from harness.guest.libvirt.plugged import LIVE, PLUG_SECONDS, identify_process, remove_thread, unplug
-from harness.guest.libvirt.plugging import (
-    AddedThread,
-    PluggedIn,
-    find_plugged,
-    list_threads,
-    read_attribute,
-    read_numbers,
-    read_source,
-)
 from harness.guest.libvirt.requirements import Attachments, resolve_attachments
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.qemu_process import find_qemu_threads
@@ -80,6 +80,13 @@ _CHANNEL = (
     "virsh attach-device {name} FILE --live, with this in FILE: <channel type='unix'><target type='virtio' "
     "name='org.qemu.guest_agent.0'/></channel> (--config keeps it), then {install}"
 )
+
+
+class AnyPlace(RootBus):
+    """The bus of a guest that runs already: libvirt chooses free places for devices that are plugged in."""
+
+    def place(self, device: ET.Element) -> None:
+        """Leave the device without an address."""
 
 
 @dataclass(frozen=True, slots=True)

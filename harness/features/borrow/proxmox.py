@@ -24,9 +24,10 @@ from harness.features.borrow.agent import (
     refuse_windows,
 )
 from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
+from harness.features.borrow.plugging import PluggedDrive
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
-from harness.guest.proxmox import CONTROLLERS, PluggedDrive, choose_drives, format_drive, list_by_arguments, read_uuid
+from harness.guest.proxmox import CONTROLLERS, choose_drives, format_drive, list_by_arguments, read_uuid
 from harness.guest.proxmox.backend import ProxmoxHypervisor, name_source, require_attachable
 from harness.guest.proxmox.client import Client, PveError, list_needed_to_borrow, open_client
 from harness.guest.proxmox.creation import PveVolume

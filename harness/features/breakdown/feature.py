@@ -29,7 +29,7 @@ def _follow(context: SeriesContext, prepared: PreparedGroup) -> Iterable[Followi
     return follow(context, prepared)
 
 
-def _list_host_things() -> tuple[type[HostThing], ...]:
+def _list_things() -> tuple[type[HostThing], ...]:
     from harness.features.breakdown.measuring import TraceInstance
 
     return (TraceInstance,)
@@ -43,7 +43,7 @@ FEATURE = Feature(
         estimate_seconds=_estimate_seconds,
     ),
     follow=_follow,
-    list_host_things=_list_host_things,
+    list_things=_list_things,
     records=(
         FeatureRecords(
             key="breakdowns",

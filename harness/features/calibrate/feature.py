@@ -35,7 +35,7 @@ def _describe_lab(run: Run) -> Iterable[str]:
     return describe_lab(run)
 
 
-def _list_host_things() -> tuple[type[HostThing], ...]:
+def _list_things() -> tuple[type[HostThing], ...]:
     from harness.features.calibrate.memory_disk import MemoryDisk
 
     return (MemoryDisk,)
@@ -46,5 +46,5 @@ FEATURE = Feature(
     announce=_announce,
     provenance=_quote,
     about_lab=_describe_lab,
-    list_host_things=_list_host_things,
+    list_things=_list_things,
 )

@@ -107,7 +107,7 @@ def _extend_hypervisor(host: Host, hypervisor: Hypervisor, events: Events) -> Hy
     return ContainersBesideVms(host, hypervisor, events)
 
 
-def _list_host_things() -> tuple[type[HostThing], ...]:
+def _list_things() -> tuple[type[HostThing], ...]:
     from harness.features.container.lxc import Container
 
     return (Container,)
@@ -128,6 +128,6 @@ FEATURE = Feature(
     ),
     mode_keys=_KEYS,
     extend_hypervisor=_extend_hypervisor,
-    list_host_things=_list_host_things,
+    list_things=_list_things,
     remove_from_node=_remove_from_node,
 )

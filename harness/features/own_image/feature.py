@@ -36,7 +36,7 @@ def _read_system(live: Element) -> Effective:
     return read_system(live)
 
 
-def _list_host_things() -> tuple[type[HostThing], ...]:
+def _list_things() -> tuple[type[HostThing], ...]:
     from harness.features.own_image.booting import GuestSystemFiles
 
     return (GuestSystemFiles,)
@@ -46,5 +46,5 @@ FEATURE = Feature(
     name="own_image",
     # Few tries, because most images that do not answer never will.
     guest_images=GuestImages(refuse=_refuse, start=_start, read=_read_system, tries=2, expected_seconds=30.0),
-    list_host_things=_list_host_things,
+    list_things=_list_things,
 )

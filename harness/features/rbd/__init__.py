@@ -11,8 +11,8 @@ that both use them in turn without waiting for it. In both cases the twin is fio
 that.
 
 On a node of Proxmox VE, the storage has the client (`krbd`), and Proxmox VE creates and removes the images, as volumes
-of a VM. `open_volume` in `images.py` maps them on the node with the login of the storage. It holds the device open,
-because Proxmox VE unmaps it whenever it stops the VM.
+of a VM. `open_volume` in `images.py` maps them on the node with the login of the storage. The run holds the device
+open, because Proxmox VE unmaps it whenever it stops the VM.
 
 If all OSDs of the cluster are on the host itself, its disks show what reaches them: `replicas.py` compares these bytes
 with those of fio times the replicas of the pool.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from harness.feature import Feature, FeatureRecords, FeatureStorage, NodeStorage, Subject
@@ -42,7 +41,7 @@ def _load_volumes() -> VolumeKind:
     return Images()
 
 
-def _list_host_things() -> tuple[type[HostThing], ...]:
+def _list_things() -> tuple[type[HostThing], ...]:
     from harness.features.rbd.images import StoredImage
 
     return (StoredImage,)
@@ -70,7 +69,7 @@ def _locate(entry: Mapping[str, Any]) -> str:
     return locate_pool(entry)
 
 
-def _open(runner: Runner, at: str, name: str, path: str) -> AbstractContextManager[tuple[str, NetworkDisk | None]]:
+def _open(runner: Runner, at: str, name: str, path: str) -> tuple[str, NetworkDisk | None]:
     from harness.features.rbd.images import open_volume
 
     return open_volume(runner, at, name, path)
@@ -105,7 +104,7 @@ FEATURE = Feature(
         describe=_describe,
         on_node=NodeStorage(refuse=_refuse_on_node, locate=_locate, open=_open),
     ),
-    list_host_things=_list_host_things,
+    list_things=_list_things,
     records=(
         FeatureRecords(
             key="rbd",

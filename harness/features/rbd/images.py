@@ -15,7 +15,7 @@ from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import Room, created
 from harness.lab.pin import TAG
 from harness.lab.storage_look import FoundStorage
-from harness.lab.transport.base import HoldingRunner, Runner
+from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource, NetworkDisk, Sources
 from harness.model.attach import Attach
 from harness.model.layout import Layout, Rbd
@@ -26,8 +26,6 @@ POOL_SCRIPT = read_script("harness.features.rbd", "pool.sh")
 _CREATE = POOL_SCRIPT + read_script("harness.features.rbd", "create_image.sh")
 _MAP = POOL_SCRIPT + read_script("harness.features.rbd", "map_image.sh")
 _MAP_VOLUME = POOL_SCRIPT + read_script("harness.features.rbd", "map_volume.sh")
-# While it is open, Proxmox VE cannot unmap it when it stops the VM: the device would be another one at the next start.
-_HOLD = 'exec 3<"$1" && echo held && exec cat >/dev/null'
 _REMOVE = POOL_SCRIPT + read_script("harness.features.rbd", "remove_image.sh")
 SECONDS = 180.0
 """For a command of Ceph, also on an emulated host."""
@@ -183,18 +181,14 @@ def _read_pool(entry: Mapping[str, Any]) -> str:
     return str(entry.get("pool") or "rbd")
 
 
-@contextmanager
-def open_volume(runner: Runner, at: str, name: str, path: str) -> Iterator[tuple[str, NetworkDisk | None]]:
+def open_volume(runner: Runner, at: str, name: str, path: str) -> tuple[str, NetworkDisk | None]:
     """The volume `name` of Proxmox VE, mapped on its node, and how QEMU opens it if `path` is none of the node's.
 
     Raises HostError.
     """
-    if not isinstance(runner, HoldingRunner):
-        raise HostError(f"{runner.name}: nothing can be held open there")
     device = runner.run(["sh", "-c", _MAP_VOLUME, "sh", at, name, path], deadline=SECONDS).stdout.strip()
-    with runner.hold(["sh", "-c", _HOLD, "sh", device], what=f"the open image {name}", deadline=60):
-        image, _, _ = path.removeprefix("rbd:").partition(":")
-        yield device, NetworkDisk("rbd", image) if path.startswith("rbd:") else None
+    image, _, _ = path.removeprefix("rbd:").partition(":")
+    return device, NetworkDisk("rbd", image) if path.startswith("rbd:") else None
 
 
 def refuse_on_node(entry: Mapping[str, Any], mode: Mode) -> str | None:

@@ -22,7 +22,7 @@ def _follow(context: SeriesContext, prepared: PreparedGroup) -> Iterable[Followi
     return follow(context, prepared)
 
 
-def _list_host_things() -> tuple[type[HostThing], ...]:
+def _list_things() -> tuple[type[HostThing], ...]:
     from harness.features.snapshots.measuring import VolumeSnapshot
 
     return (VolumeSnapshot,)
@@ -45,7 +45,7 @@ FEATURE = Feature(
     ),
     follow_ups=plan_snapshots,
     follow=_follow,
-    list_host_things=_list_host_things,
+    list_things=_list_things,
     remove_from_node=_remove_from_node,
     records=(
         FeatureRecords(

@@ -20,7 +20,7 @@ def _serve(log: CreationLog, disk: GuestDisk, queues: int) -> AbstractContextMan
     return serve_disk(log, disk, queues)
 
 
-def _list_host_things() -> tuple[type[HostThing], ...]:
+def _list_things() -> tuple[type[HostThing], ...]:
     from harness.features.storage_daemon.serving import DaemonProcess
 
     return (DaemonProcess,)
@@ -36,5 +36,5 @@ FEATURE = Feature(
         serial="vhost_user_blk",
         serve=_serve,
     ),
-    list_host_things=_list_host_things,
+    list_things=_list_things,
 )

@@ -59,7 +59,7 @@ def _parse_bytes(text: str) -> int:
     return int(match[1]) * {"": 1, "k": KIB, "m": KIB**2}[match[2].lower()] if match else 0
 
 
-def _list_host_things() -> tuple[type[HostThing], ...]:
+def _list_things() -> tuple[type[HostThing], ...]:
     from harness.features.zfs.volumes import StoredDataset
 
     return (StoredDataset,)
@@ -114,7 +114,7 @@ FEATURE = Feature(
         load_volumes=_load_volumes,
         on_node=NodeStorage(refuse=_refuse_block_size),
     ),
-    list_host_things=_list_host_things,
+    list_things=_list_things,
     read_volume=_read_volume,
     annotate=annotate,
     records=(

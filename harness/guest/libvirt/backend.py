@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from harness.errors import HostError, Unsupported
 from harness.events import Events
-from harness.feature import guest_images
+from harness.feature import features, guest_images
 from harness.guest.booting import (
     LOOKED_AT,
     OwnSystems,
@@ -27,8 +27,6 @@ from harness.guest.libvirt.connection import Connection, LibvirtRefusal, connect
 from harness.guest.libvirt.domain import GuestSpec, refuse_machine
 from harness.guest.libvirt.effective import PID_FILE
 from harness.guest.libvirt.guest import LibvirtGuest, RunningDomain, ToStart, start_guest
-from harness.guest.libvirt.plugged import remove_thread, unplug
-from harness.guest.libvirt.plugging import AddedThread, PluggedIn
 from harness.guest.libvirt.requirements import (
     Versions,
     find_server,
@@ -142,7 +140,7 @@ class Domain(Thing):
 
 
 class LibvirtRemover:
-    """Ends the guests that runs left on one host, and unplugs what they left in VMs of others."""
+    """Ends the guests that runs left on one host, and removes what their features left there by libvirt."""
 
     def __init__(self, runner: Runner, connection: Connection) -> None:
         self._runner = runner
@@ -150,12 +148,10 @@ class LibvirtRemover:
 
     def remove(self, entry: Entry) -> Removal | None:
         """Remove the thing of the entry; None if libvirt did not make it."""
-        if (plugged := entry.parsed([PluggedIn])) is not None:
-            return unplug(self._connection, plugged)
-        if (thread := entry.parsed([AddedThread])) is not None:
-            return remove_thread(self._connection, self._runner, thread)
-        made = entry.parsed([Domain])
-        return None if made is None else self._end_guest(made)
+        if (made := entry.parsed([Domain])) is not None:
+            return self._end_guest(made)
+        removals = (feature.remove_from_libvirt(self._connection, self._runner, entry) for feature in features())
+        return next((removal for removal in removals if removal is not None), None)
 
     def _end_guest(self, made: Domain) -> Removal:
         """End this guest if it still runs."""

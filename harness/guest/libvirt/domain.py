@@ -53,13 +53,6 @@ class RootBus:
                 address.set("multifunction", "on")
 
 
-class AnyPlace(RootBus):
-    """The bus of a guest that runs already: libvirt chooses free places for devices that are plugged in."""
-
-    def place(self, device: ET.Element) -> None:
-        """Leave the device without an address."""
-
-
 class DriveNames:
     """libvirt's names of disks: `sda` to `sdz`, then `sdaa`. The guest's own names may differ. `taken` are left out."""
 

@@ -241,7 +241,7 @@ def build_clone_parameters(
     cloud-init adds the run's key. Raises ValueError if cloud-init is requested but the template has no such drive.
     """
     settings = _build_hardware(rules, vcpus)
-    if any("cloudinit" in str(value) for key, value in template.items() if _DRIVE.fullmatch(key)):
+    if any("cloudinit" in str(value) for key, value in template.items() if DRIVE.fullmatch(key)):
         gateway = f",gw={rules.gateway}" if rules.gateway else ""
         settings |= {
             "ciuser": "root",
@@ -267,7 +267,7 @@ MOUNTS = "/mnt/pve"
 _TYPES: Mapping[Maker, str] = {"lvm": "lvm", "lvmthin": "lvmthin", "directory": "dir", "zfs": "zfspool"}
 """The type of the storage that PVE creates for each."""
 
-_DRIVE = re.compile(r"(virtio|scsi|sata|ide|efidisk|tpmstate|unused)\d+|vmstate")
+DRIVE = re.compile(r"(virtio|scsi|sata|ide|efidisk|tpmstate|unused)\d+|vmstate")
 _UUID = re.compile(r"(?:^|,)uuid=([0-9a-fA-F-]+)")
 
 
@@ -398,30 +398,7 @@ class CreatedBackups(Thing):
         return f"backups of VM {self.vmid} on storage {self.storage}"
 
 
-class PluggedDrive(Thing):
-    """A drive in the running VM of others with this SMBIOS UUID. Source and serial number identify the drive."""
-
-    kind: Literal["pve-drive"] = "pve-drive"
-    node: str
-    vmid: int
-    uuid: str
-    key: str
-    source: str
-    serial: str
-
-    @property
-    def words(self) -> str:
-        return f"the drive {self.key} ({self.source}) in the borrowed VM {self.vmid}"
-
-    def in_config(self, config: Mapping[str, Any]) -> list[str]:
-        """The drives of a VM with this configuration that have the same source and serial number."""
-        return [key for key, value in config.items() if _DRIVE.fullmatch(key) and self._is(parse_drive(str(value)))]
-
-    def _is(self, options: Mapping[str, str]) -> bool:
-        return (options["file"], options.get("serial")) == (self.source, self.serial)
-
-
-KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore, CreatedBackups, PluggedDrive)
+KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore, CreatedBackups)
 
 
 def read_uuid(config: Mapping[str, Any]) -> str:
@@ -437,7 +414,7 @@ def list_volumes(config: Mapping[str, Any], vmid: int) -> dict[str, str]:
     """
     volumes: dict[str, str] = {}
     for key in sorted(config):
-        if _DRIVE.fullmatch(key.partition(" ")[0]):
+        if DRIVE.fullmatch(key.partition(" ")[0]):
             volid = parse_drive(str(config[key]))["file"]
             if parse_owner(volid) == vmid and not _is_cloudinit(volid):
                 volumes.setdefault(volid, key)

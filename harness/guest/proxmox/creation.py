@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 from harness.errors import HostError, LabUnavailable, SafetyError, Unsupported
 from harness.feature import find_feature_storage, locate_on_node
+from harness.files import read_script
 from harness.guest.proxmox import (
     CreatedStore,
     CreatedVm,
@@ -37,11 +38,11 @@ from harness.lab.guard.writable import created
 from harness.lab.inventory import GuestRules
 from harness.lab.pin import TAG
 from harness.lab.space import Allocation, StorageSpace, read_space, shortages
-from harness.lab.transport.base import Runner
+from harness.lab.transport.base import HeldCommand, HoldingRunner, Runner
 from harness.layout.regions import Region
 from harness.layout.source import BlockSource, NetworkDisk
 from harness.model.layout import Zvol
-from harness.signals import wait_until
+from harness.signals import cleaning_up, wait_until
 from harness.units import format_duration
 from harness.untrusted import reading
 
@@ -344,6 +345,7 @@ _BEING_WRITTEN = 'shared "write" lock'
 _TAKEN = ("already exists", "File exists")
 """PVE's words if another client has created a volume of this name, the latter of Ceph."""
 KIB = 1024
+_REPLY_SECONDS = 60.0
 
 _CREATES: Mapping[Maker, str] = {
     "lvm": "lvmcreate",
@@ -353,13 +355,54 @@ _CREATES: Mapping[Maker, str] = {
 }
 """Kinds of tasks; see PVE::API2::Disks."""
 
-# $1: a volume's path. PVE creates active volumes, and deactivates them when their VM stops. udev creates the link of a
-# zvol, perhaps with a delay.
+# $1: a volume's path. PVE creates active volumes. udev creates the link of a zvol, perhaps with a delay.
 _ACTIVATE = r"""
 export PATH="$PATH:/usr/sbin:/sbin"
 [ -e "$1" ] || udevadm settle --timeout=20
 [ -e "$1" ] || lvchange --activate y --ignoreactivationskip "$1"
 """
+_HOLD = read_script("harness.guest.proxmox", "hold_devices.sh")
+
+
+class OpenDevices:
+    """Devices of a node that stay open, by one command: sshd allows few sessions.
+
+    PVE deactivates the logical volumes of a VM when it stops it (LVMPlugin.pm), and unmaps its images of Ceph. At the
+    next start, each would be another device to the kernel. What is open stays the same device.
+    """
+
+    def __init__(self) -> None:
+        self._command: HeldCommand | None = None
+
+    @contextmanager
+    def hold(self, runner: Runner, path: str) -> Iterator[None]:
+        """The device at `path`, open until the end of the block. The last block ends first. Raises HostError."""
+        if not isinstance(runner, HoldingRunner):
+            raise HostError(f"{runner.name}: nothing can be held open there")
+        if (command := self._command) is None:
+            with runner.hold(["sh", "-c", _HOLD], what="the command that holds volumes open", deadline=60) as command:
+                self._command = command
+                try:
+                    with self.hold(runner, path):
+                        yield
+                finally:
+                    self._command = None
+            return
+        if not (reply := _ask(command, path)).isdecimal():
+            raise HostError(f"{runner.name}: {path} cannot be held open: {reply or 'there was no answer'}")
+        try:
+            yield
+        finally:
+            # If the command has ended, nothing is open.
+            with cleaning_up(), suppress(HostError):
+                _ask(command, "")
+
+
+def _ask(command: HeldCommand, line: str) -> str:
+    """The reply to a line; empty if there is none in time. Raises HostError."""
+    before = command.lines
+    command.send(line)
+    return command.lines[-1] if command.wait(lambda lines: tuple(lines) != before, _REPLY_SECONDS) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +432,7 @@ class Stores:
     client: Client
     log: CreationLog
     vm: CreatedVm | None
+    _devices: OpenDevices = field(default_factory=OpenDevices)
 
     @contextmanager
     def made(self, maker: Maker, name: str, region: Region, options: Mapping[str, str]) -> Iterator[Store]:
@@ -478,7 +522,8 @@ class Stores:
                 # PVE has no task for this. Its proxy gives up after 30 s, but writing a full file may take longer.
                 self._await(lambda: (written() or 0) >= size, volid, VOLUME_SECONDS + size / SLOWEST_BYTES_PER_SECOND)
             reported = client.find_path(volid)
-            with self._open(planned, reported) as (where, network):
+            where, network = self._open(planned, reported)
+            with nullcontext() if file else self._devices.hold(runner, where):
                 known.append(planned.model_copy(update={"identity": read_identity(runner, reported, planned)}))
                 self.log.amend(entry, known[-1])
                 (grant,) = created(runner, entry, [where])
@@ -489,18 +534,15 @@ class Stores:
                 kind: Literal["file", "block"] = "file" if file else "block"
                 yield PveVolume(where, kind, 0, size, image, grant, volid, vm.vmid, network=network)
 
-    @contextmanager
-    def _open(self, volume: CreatedVolume, path: str) -> Iterator[tuple[str, NetworkDisk | None]]:
-        """The volume on the node, where fio opens it. Raises HostError."""
+    def _open(self, volume: CreatedVolume, path: str) -> tuple[str, NetworkDisk | None]:
+        """The volume on the node, where fio opens it, and how QEMU opens it if not there. Raises HostError."""
         if volume.place:
             key, at = volume.place
             kind = find_feature_storage(key)
             if kind is not None and kind.on_node is not None and kind.on_node.open is not None:
-                with kind.on_node.open(self.log.runner, at, volume.name, path) as opened:
-                    yield opened
-                return
+                return kind.on_node.open(self.log.runner, at, volume.name, path)
         self.log.runner.run(["sh", "-c", _ACTIVATE, "sh", path], deadline=60)
-        yield path, None
+        return path, None
 
     @contextmanager
     def of_clone(self, config: Mapping[str, Any]) -> Iterator[None]:

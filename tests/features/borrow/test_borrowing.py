@@ -13,8 +13,8 @@ import pytest
 
 from harness.errors import GuestError, SafetyError
 from harness.events import Event, Events, Note
+from harness.features.borrow import plugged
 from harness.features.borrow.libvirt import borrow_vm
-from harness.guest.libvirt import plugged
 from harness.guest.protocol import GuestDisk
 from harness.lab.created import CreationLog, read_log
 from harness.lab.facts import Acceleration, HostFacts

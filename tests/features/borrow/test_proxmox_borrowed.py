@@ -124,6 +124,7 @@ class Borrowing:
         return stack
 
     def reap(self) -> list[str]:
+        self.shell.lose_connection()
         return reap(self.shell, self.hypervisor, self.shell.logged)
 
     @property

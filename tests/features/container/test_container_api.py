@@ -123,6 +123,7 @@ def test_reap_removes_the_container_of_a_killed_run_and_no_other(client: Client,
     disk = GuestDisk("own", layouts.guest(INSIDE), InContainer())
     guest = ours.guest(shell.log(RUN), [disk])
     guest.__enter__()
+    shell.lose_connection()
     # The run is killed here: nothing that it has entered is left.
     (vmid,) = node.containers.keys() - {OTHERS}
     done = reap(shell, ours, shell.logged)
@@ -137,6 +138,7 @@ def test_reap_leaves_a_container_that_got_something_of_others(client: Client, sh
     entered = ours.layouts(shell.log(RUN), [DISK], stored_volumes([HOST, LVM, INSIDE]), span=SPAN)
     guest = ours.guest(shell.log(RUN), [GuestDisk("own", entered.__enter__().guest(INSIDE), InContainer())])
     guest.__enter__()
+    shell.lose_connection()
     ((vmid, container),) = node.containers.items()
     container.config["mp7"] = f"local-lvm:vm-{vmid}-disk-1,mp=/data"
     with pytest.raises(HostError, match=f"vm-{vmid}-disk-1 as mp7"):

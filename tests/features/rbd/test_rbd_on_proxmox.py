@@ -12,12 +12,10 @@ import pytest
 
 from harness.errors import HostError, Unsupported
 from harness.features.rbd.images import locate_pool, refuse_on_node
-from harness.guest.proxmox import format_drive
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.creation import PveVolume
 from harness.guest.proxmox.guest import parse_resolved
-from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.inventory import DiskByStorage
 from harness.layout.build import Layouts
 from harness.layout.source import NetworkDisk
@@ -33,7 +31,7 @@ from pve_double.storage.volumes import CLUSTER, Storage
 from pve_double.tasks import TaskLog
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_shell import DISK, NodeShell
-from tests.unit.test_proxmox_backend import RUN, SPAN, hypervisor, iso, reaped
+from tests.unit.test_proxmox_backend import RUN, SPAN, boot_twice, hypervisor, iso, reaped
 from tests.unit.test_proxmox_privileges import ACLS, ON_STORAGES, ROLES, token_with
 
 __all__ = ["client", "iso", "node", "serving", "shell"]
@@ -134,64 +132,65 @@ def test_an_image_is_never_on_a_disk_under_test(ours: ProxmoxHypervisor) -> None
     assert "can only be on a storage in use" in str(ours.unsupported_by_host(KRBD, DISK))
 
 
+@pytest.mark.parametrize(("disk", "mode"), [(MAPPED, KRBD), (CEPH, LIBRBD)], ids=lambda each: each.name)
 def test_the_twin_stays_the_same_device_when_proxmox_ve_stops_the_vm(
-    ours: ProxmoxHypervisor, client: Client, shell: NodeShell, executor: MemoryExecutor
+    *,
+    ours: ProxmoxHypervisor,
+    client: Client,
+    shell: NodeShell,
+    executor: MemoryExecutor,
+    disk: DiskByStorage,
+    mode: Mode,
 ) -> None:
-    for disk, mode in ((MAPPED, KRBD), (CEPH, LIBRBD)):
-        with built(ours, shell, disk, mode) as layouts:
-            volume = layouts.guest(mode)
-            assert isinstance(volume, PveVolume)
-            before = dict(executor.mapped)
-            machine = VirtualMachine(client, volume.vmid)
-            machine.set({"scsi0": format_drive(volume.volid, Attach(aio="threads"), "rbd"), "kvm": 0, "cpu": "max"})
-            for _ in range(2):
-                machine.start()
-                machine.stop()
-                assert executor.mapped == before
-        assert executor.mapped == {}
+    with built(ours, shell, disk, mode) as layouts:
+        before = dict(executor.mapped)
+        boot_twice(client, layouts, mode)
+        assert executor.mapped == before
+        assert shell.sessions == 1
+    assert (executor.mapped, shell.sessions) == ({}, 0)
 
 
+@pytest.fixture
+def killed(ours: ProxmoxHypervisor, shell: NodeShell) -> Iterator[None]:
+    """What a killed run has left: two images."""
+    run = built(ours, shell, CEPH, LIBRBD)
+    run.__enter__()
+    yield
+    shell.lose_connection()
+
+
+@pytest.mark.usefixtures("killed")
 def test_after_a_kill_reap_unmaps_and_removes_the_images_and_nothing_else(
     ours: ProxmoxHypervisor, shell: NodeShell, node: Node, executor: MemoryExecutor
 ) -> None:
-    killed = built(ours, shell, CEPH, LIBRBD)
-    killed.__enter__()
-    # With the run, what holds the devices open ends.
-    executor.held.clear()
     assert len(list_volumes(node)) == 3
     assert reaped(ours, shell) == {"pve-volume": ["removed", "removed"], "pve-vm": ["removed"]}
     assert (list_volumes(node), executor.mapped, shell.logged) == ([THEIRS], {}, [])
 
 
-def test_another_image_of_the_same_name_stays(
-    ours: ProxmoxHypervisor, shell: NodeShell, node: Node, executor: MemoryExecutor
-) -> None:
-    killed = built(ours, shell, CEPH, LIBRBD)
-    killed.__enter__()
-    executor.held.clear()
+@pytest.mark.usefixtures("killed")
+def test_another_image_of_the_same_name_stays(ours: ProxmoxHypervisor, shell: NodeShell, node: Node) -> None:
     volid = "ceph:vm-9000-voh-1"
     node.store.volumes[volid] = replace(node.store.volumes[volid], uid="0" * 32)
     assert reaped(ours, shell)["pve-volume"] == ["foreign", "removed"]
     assert list_volumes(node) == [THEIRS, volid]
 
 
+@pytest.mark.usefixtures("killed")
 def test_an_image_that_is_still_open_stays_in_the_log(
     ours: ProxmoxHypervisor, shell: NodeShell, node: Node, executor: MemoryExecutor
 ) -> None:
-    killed = built(ours, shell, CEPH, LIBRBD)
-    killed.__enter__()
-    assert executor.held
+    shell.lose_connection()
+    executor.held.add("/dev/rbd1")
     with pytest.raises(HostError, match="sysfs write failed"):
         reaped(ours, shell)
     assert len(list_volumes(node)) == 3
 
 
+@pytest.mark.usefixtures("killed")
 def test_an_image_of_which_somebody_has_made_a_snapshot_stays(
     ours: ProxmoxHypervisor, shell: NodeShell, node: Node, executor: MemoryExecutor
 ) -> None:
-    killed = built(ours, shell, CEPH, LIBRBD)
-    killed.__enter__()
-    executor.held.clear()
     executor.snapshots.add("ceph:vm-9000-voh-1@theirs")
     with pytest.raises(HostError, match="somebody has made snapshots of it: rbd snap ls vms/vm-9000-voh-1"):
         reaped(ours, shell)

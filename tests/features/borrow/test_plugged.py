@@ -11,8 +11,8 @@ import libvirt
 import pytest
 
 from harness.errors import HostError
+from harness.features.borrow import plugged
 from harness.features.borrow.libvirt import devices_for, devices_plugged
-from harness.guest.libvirt import plugged
 from harness.guest.libvirt.backend import LibvirtRemover
 from harness.guest.libvirt.effective import live_xml
 from harness.guest.protocol import GuestDisk

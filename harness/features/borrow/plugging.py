@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
+from harness.guest.proxmox import DRIVE, parse_drive
 from harness.lab.created import Thing
 
 
@@ -44,8 +45,27 @@ class AddedThread(Thing):
         return f"iothread {self.thread} in the borrowed VM {self.name}"
 
 
-KINDS: tuple[type[Thing], ...] = (PluggedIn, AddedThread)
-"""All kinds of this module."""
+class PluggedDrive(Thing):
+    """A drive in the running VM of others with this SMBIOS UUID. Source and serial number identify the drive."""
+
+    kind: Literal["pve-drive"] = "pve-drive"
+    node: str
+    vmid: int
+    uuid: str
+    key: str
+    source: str
+    serial: str
+
+    @property
+    def words(self) -> str:
+        return f"the drive {self.key} ({self.source}) in the borrowed VM {self.vmid}"
+
+    def in_config(self, config: Mapping[str, Any]) -> list[str]:
+        """The drives of a VM with this configuration that have the same source and serial number."""
+        return [key for key, value in config.items() if DRIVE.fullmatch(key) and self._is(parse_drive(str(value)))]
+
+    def _is(self, options: Mapping[str, str]) -> bool:
+        return (options["file"], options.get("serial")) == (self.source, self.serial)
 
 
 def list_threads(live: ET.Element) -> set[int]:

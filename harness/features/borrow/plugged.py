@@ -7,11 +7,11 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from harness.errors import HostError
+from harness.features.borrow.plugging import AddedThread, PluggedIn, find_plugged, list_threads
 from harness.guest.libvirt.binding import libvirt
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal
 from harness.guest.libvirt.effective import PID_FILE, live_xml
-from harness.guest.libvirt.plugging import AddedThread, PluggedIn, find_plugged, list_threads
-from harness.lab.created import Removal
+from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
 from harness.signals import wait_until
 from harness.units import format_duration
@@ -23,6 +23,14 @@ _POLL_SECONDS = 0.2
 
 # $1: the file with the id of a QEMU process. Prints the id, and the start of the process in ticks since the boot.
 _PROCESS = r"""pid=$(cat "$1") && echo "$pid $(sed 's/^.*) //' "/proc/$pid/stat" | cut -d ' ' -f 20)" """
+
+
+def remove_from_libvirt(connection: Connection, runner: Runner, entry: Entry) -> Removal | None:
+    """Remove what a killed run has plugged in; None for other entries. Raises HostError."""
+    if (made := entry.parsed((PluggedIn,))) is not None:
+        return unplug(connection, made)
+    thread = entry.parsed((AddedThread,))
+    return remove_thread(connection, runner, thread) if thread is not None else None
 
 
 def unplug(connection: Connection, made: PluggedIn) -> Removal:
