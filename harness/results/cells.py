@@ -252,7 +252,7 @@ class MemoryShare(RecordValue):
     """Bytes by the disk, or the disks below the layout, in the same slices."""
     share: float
     """1 - disk / fio, at least 0: of reads, what the host's memory served; of writes, what was not on the disk at the
-    end of its slice. On a storage in use, the disks also move the bytes of others, so it is at least as much."""
+    end of its slice. An array's copies are counted. Disks may move more, as for others, so it is at least as much."""
     low: float
     """The smallest share of a slice."""
     high: float

@@ -29,10 +29,9 @@ class SliceBytes:
     fio: int
     disk: int
 
-    @property
-    def share(self) -> float:
-        """What did not pass the disk."""
-        return max(1 - self.disk / self.fio, 0.0)
+    def compute_share(self, copies: float) -> float:
+        """What did not pass the disk, if the disks move each byte at least `copies` times."""
+        return max(1 - self.disk / (self.fio * copies), 0.0)
 
 
 def count_slice(slice_: Measurement, direction: Direction) -> SliceBytes | None:
@@ -46,14 +45,23 @@ def count_slice(slice_: Measurement, direction: Direction) -> SliceBytes | None:
     return SliceBytes(fio, getattr(moved, direction)) if moved is not None and fio else None
 
 
-def measure_share(slices: Sequence[Measurement], direction: Direction) -> MemoryShare | None:
-    """What memory served of all these slices of an arm together, in this direction; None if nothing was counted."""
+def measure_share(slices: Sequence[Measurement], direction: Direction, copies: float = 1.0) -> MemoryShare | None:
+    """What memory served of all these slices of an arm together, in this direction; None if nothing was counted.
+
+    `copies` is how often the disks of a layout move each byte at least: a mirror of two writes it twice.
+    """
     counted = [count for slice_ in slices if (count := count_slice(slice_, direction)) is not None]
     if not counted:
         return None
     whole = SliceBytes(sum(count.fio for count in counted), sum(count.disk for count in counted))
-    shares = [count.share for count in counted]
-    return MemoryShare(whole.fio, whole.disk, whole.share, min(shares), max(shares), len(counted))
+    shares = [count.compute_share(copies) for count in counted]
+    return MemoryShare(whole.fio, whole.disk, whole.compute_share(copies), min(shares), max(shares), len(counted))
+
+
+def count_copies(cell: Cell, direction: Direction) -> float:
+    """How often the disks of the cell's layout move each byte at least; 1 if nothing is known."""
+    moved = cell.mode.amplification(cell.job)
+    return max(moved.fewest_read if direction == "read" else moved.fewest_written, 1.0)
 
 
 def measure_cached(
@@ -76,8 +84,8 @@ def measure_cached(
         working_set_bytes=cell.job.count_used(span_bytes),
         memory_bytes=max((counts.total for counts in known), default=None),
         available_bytes=min((counts.available for counts in known), default=None),
-        reads=_measure_shares(arms, "read") if cell.job.reads else {},
-        writes=_measure_shares(arms, "written") if cell.job.writes else {},
+        reads=_measure_shares(arms, "read", cell) if cell.job.reads else {},
+        writes=_measure_shares(arms, "written", cell) if cell.job.writes else {},
         metric=name,
         direct=blocks.values(name, Place.DIRECT) if beside else (),
         against_direct=None if direct is None else direct.loss,
@@ -85,8 +93,11 @@ def measure_cached(
     return {"cached": record}
 
 
-def _measure_shares(arms: Mapping[Place, Sequence[Measurement]], direction: Direction) -> dict[str, MemoryShare]:
-    shares = {str(arm): measure_share(slices, direction) for arm, slices in arms.items()}
+def _measure_shares(
+    arms: Mapping[Place, Sequence[Measurement]], direction: Direction, cell: Cell
+) -> dict[str, MemoryShare]:
+    copies = count_copies(cell, direction)
+    shares = {str(arm): measure_share(slices, direction, copies) for arm, slices in arms.items()}
     return {arm: share for arm, share in shares.items() if share is not None}
 
 
@@ -96,7 +107,8 @@ def find_change(slices: Sequence[Measurement], cell: Cell) -> Iterator[str]:
         of_arm = [slice_ for slice_ in slices if arm is not None and slice_.arm == arm.id]
         half = len(of_arm) // 2
         for direction, what in _directions(cell):
-            early, late = (measure_share(part, direction) for part in (of_arm[:half], of_arm[half:]))
+            copies = count_copies(cell, direction)
+            early, late = (measure_share(part, direction, copies) for part in (of_arm[:half], of_arm[half:]))
             if arm is not None and early and late and abs(late.share - early.share) > SAME_STATE:
                 yield (
                     f"{arm.id}: the share of the bytes {what} that memory served changed during the run, from "
@@ -136,7 +148,15 @@ def describe_state(cached: CachedRecord) -> Iterator[str]:
                 f"memory served {guest.share:.1%} of the bytes {what} in the guest and {twin.share:.1%} in its twin: "
                 "the two were not in the same state of the cache, so the overhead is partly that of the disk"
             )
-    if shares and all(share.share <= NOTHING for _, of in shares for share in of.values()):
+    for what, of in shares:
+        most = max(share.disk / share.fio for share in of.values())
+        if most > 1 + NOTHING and min(share.share for share in of.values()) <= NOTHING:
+            yield (
+                f"the disks moved {most:.1f} times the bytes {what} by fio (records, copies, or I/O of others), so "
+                "memory may have served more of them than is stated"
+            )
+    everything = [share for _, of in shares for share in of.values()]
+    if everything and all(share.share <= NOTHING and share.disk <= share.fio * (1 + NOTHING) for share in everything):
         yield "declared as cached, but memory served nothing: remove cached = true, or use a cache"
 
 

@@ -11,7 +11,7 @@ import pytest
 from harness.analysis import Verdict
 from harness.features.answers.advice import list_advice, map_results
 from harness.features.answers.decision import compare_options, get_answers, select_results
-from harness.features.cached.feature import describe_state, find_change, measure_share
+from harness.features.cached.feature import count_copies, describe_state, find_change, measure_share
 from harness.features.cached.report import cached_blocks, describe_cell
 from harness.features.exchange.gauges import label_cell
 from harness.features.variants.feature import Variant
@@ -20,6 +20,7 @@ from harness.lab.transport.local import LocalRunner
 from harness.measure.fio import Target, TimedSection, job_file
 from harness.measure.session import find_cached_engine
 from harness.model.attach import Attach
+from harness.model.base import Md
 from harness.model.layout import Lvm, RawFile
 from harness.model.mode import Arm, Cell, Mode, Place, arms_of
 from harness.report.contents import headline_of
@@ -168,6 +169,23 @@ def test_reads_beyond_those_of_fio_are_not_a_negative_share() -> None:
     assert share is not None
     assert (share.share, share.disk) == (0.0, 130)
     assert measure_share([build_measurement(counts={"fio_read": 100})], "read") is None
+
+
+def test_a_mirror_writes_each_byte_twice() -> None:
+    mirror = Mode("raw-cached", Lvm(on=Md(1, 2)), Attach(cache="writeback"), cached=True)
+    cell = build_cell(mirror, "randwrite-4k")
+    assert count_copies(cell, "written") == 2
+    assert count_copies(cell, "read") == 1
+    slices = [build_measurement(counts={"fio_written": 1000, "disk_written": 500})]
+    share = measure_share(slices, "written", count_copies(cell, "written"))
+    assert share is not None
+    assert (share.share, share.low, share.high) == (0.75, 0.75, 0.75)
+
+
+def test_disks_that_move_more_than_fio_say_nothing_about_an_idle_cache() -> None:
+    amplified = measure_share([build_measurement(counts={"fio_read": 1000, "disk_read": 3200})], "read")
+    (note,) = describe_state(record(reads={Place.HOST: amplified, Place.GUEST: amplified}))
+    assert note.startswith("the disks moved 3.2 times the bytes read by fio")
 
 
 def record(**changes: object) -> CachedRecord:
