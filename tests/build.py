@@ -10,9 +10,10 @@ import math
 import random
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
-from typing import Any, Literal, TypeVar
+from functools import partial, wraps
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -153,8 +154,32 @@ PROVENANCE: Mapping[str, JsonValue] = {
     "tools": {"fio": "3.36", "qemu": "10.0.2", "images": ["guest sha256:0000"]},
 }
 """Of each synthetic run."""
+REMEMBERED_RUNS = 24
+Wanted = ParamSpec("Wanted")
 
 
+def _make_once(make: Callable[Wanted, Run]) -> Callable[Wanted, Run]:
+    """Each of the latest runs is made once in a process, because many tests ask for the same one.
+
+    Functions are not compared, so a run with one is always made.
+    """
+    made: dict[str, Run] = {}
+
+    @wraps(make)
+    def run(*args: Wanted.args, **kwargs: Wanted.kwargs) -> Run:
+        if args or any(callable(value) for value in kwargs.values()):
+            return make(*args, **kwargs)
+        key = repr(sorted(kwargs.items()))
+        if key not in made:
+            if len(made) == REMEMBERED_RUNS:
+                del made[next(iter(made))]
+            made[key] = make(*args, **kwargs)
+        return replace(made[key], provenance=deepcopy(made[key].provenance))
+
+    return run
+
+
+@_make_once
 def synthetic_run(
     *,
     profile: str = "smoke",

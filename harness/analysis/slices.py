@@ -391,7 +391,7 @@ class Slope:
         tail = (1 - confidence) / 2
         reach = float(stdtrit(self.freedom, 1 - tail)) * self.errors
         low, high = np.full(2, (self.slopes - reach).min()), np.full(2, (self.slopes + reach).max())
-        for _ in range(60):  # bisection, of both ends at once
+        for _ in range(45):  # bisection, of both ends at once
             middle = (low + high) / 2
             is_above = self._compute_share_below(middle[:, None]) > (tail, 1 - tail)
             low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)

@@ -18,7 +18,7 @@ from tests.refusals.catalogue import Case
 
 _PATH = 'export LC_ALL=C HOME="${HOME:-/root}" PATH="$PATH:/usr/sbin:/sbin"\n'
 # Sectors that cannot be read are part of the checksum.
-_CHECKSUM = 'dd if="$1" bs=4K count={blocks} conv=noerror,sync status=none 2>/dev/null | sha256sum'
+_CHECKSUM = 'dd if="$1" bs=4K count={blocks} conv=noerror,sync status=none 2>/dev/null | cksum'
 _BLANK = """
 wipefs --all --quiet "$1"
 dd if=/dev/zero of="$1" bs=1M conv=notrunc,fsync status=none 2>/dev/null
