@@ -55,7 +55,7 @@ _LATENCY = re.compile(
     rf"avg= *(?P<mean>{_NUMBER}), stdev= *(?P<stddev>{_NUMBER})$"
 )
 _PERCENTILES = re.compile(r"^(?P<kind>slat|clat|lat|sync) percentiles \((?P<unit>[num])sec\):$")
-_PERCENTILE = re.compile(r"([0-9]{1,3}\.[0-9]{1,12})th=\[ *([0-9]{1,15})\]")
+_PERCENTILE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,12})?)th=\[ *([0-9]{1,15})\]")
 _CPU = re.compile(rf"^cpu +: usr=(?P<usr>{_NUMBER})%, sys=(?P<sys>{_NUMBER})%, ctx=(?P<ctx>[0-9]{{1,15}}),")
 _ISSUED = re.compile(r"^issued rwts?: total=(?P<reads>[0-9]{1,15}),(?P<writes>[0-9]{1,15}),")
 _OF_FIO_2 = re.compile(r"^(?:read|write) ?: io=\S+, bw=\S+, iops=", re.MULTILINE)

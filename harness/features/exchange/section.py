@@ -17,7 +17,7 @@ from typing import NoReturn, cast, get_args
 
 from harness.errors import MeasurementError
 from harness.features.exchange.document import Document, ReportedDirection, ReportedJob
-from harness.measure.fio import estimate_in_flight, find_contradiction
+from harness.measure.fio import estimate_in_flight, find_contradiction, find_histogram_contradiction
 from harness.model.job import (
     DEFAULT_BS,
     DEFAULT_ENGINE,
@@ -75,17 +75,15 @@ _ALIASES = {
     "start_delay": "startdelay",
 }
 _NO_VERIFICATION = ("", "0", "none")
-_TIME = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>us|usec|ms|msec|s|sec|m|min)?", re.IGNORECASE)
 _MICROSECONDS = {
-    "us": 1,
-    "usec": 1,
-    "ms": 1000,
-    "msec": 1000,
-    "s": 10**6,
-    "sec": 10**6,
-    "m": 60 * 10**6,
-    "min": 6 * 10**7,
+    **dict.fromkeys(("us", "usec"), 1),
+    **dict.fromkeys(("ms", "msec"), 1000),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 10**6),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60 * 10**6),
+    **dict.fromkeys(("h", "hour", "hours"), 3600 * 10**6),
+    **dict.fromkeys(("d", "day", "days"), 86400 * 10**6),
 }
+_TIME = re.compile(rf"(?P<number>[0-9]{{1,12}})(?P<unit>{'|'.join(_MICROSECONDS)})?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +380,7 @@ def check_section(section: JobSection) -> Iterator[str]:
     yield from _check_mix(section)
     yield from _check_in_flight(section)
     for side in section.sides:
-        if (problem := find_contradiction(side)) is not None:
+        if (problem := find_contradiction(side) or find_histogram_contradiction(side)) is not None:
             raise MeasurementError(f"{section.where}: {problem}", hint="restore the file, or measure again")
 
 

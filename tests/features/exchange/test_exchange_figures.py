@@ -322,6 +322,32 @@ def test_claims_that_contradict_ios_and_time_are_refused() -> None:
     assert "bw_bytes = 1, but" in refusal(entry(read=claims | {"bw_bytes": 1}))
 
 
+def test_a_histogram_that_contradicts_the_other_figures_is_refused() -> None:
+    bins = {"50000": 5000, "150000": 5000}
+    plain = side(10_000)
+    (point,) = points_of(entry(read=plain | {"clat_ns": plain["clat_ns"] | {"bins": bins}}))
+    assert point.metrics["clat_p99"] == pytest.approx(150e-6)
+    few = {"bins": {"50000": 500, "150000": 500}}
+    assert "its histogram has 1000 I/Os, but it completed 10000" in refusal(
+        entry(read=plain | {"clat_ns": plain["clat_ns"] | few})
+    )
+    slow = {"bins": {"50000000": 5000, "150000000": 5000}}
+    assert "clat_ns mean = 100000, but its histogram has 1e+08" in refusal(
+        entry(read=plain | {"clat_ns": plain["clat_ns"] | slow})
+    )
+
+
+@pytest.mark.parametrize("delay", ["3600", "3600s", "60m", "1h", "1hour", "60min"])
+def test_a_section_that_was_delayed_for_hours_ran_alone(delay: str) -> None:
+    first, later = points_of(
+        entry("a", read=side(10_000), elapsed=3611),
+        entry("b", write=side(5_000), rw="randwrite", startdelay=delay, elapsed=3611),
+    )
+    assert (first.job_id, first.metrics["iops"]) == ("randread-4k-qd32", 1000)
+    assert (later.job_id, later.metrics["iops"]) == ("randwrite-4k-qd32", 500)
+    assert later.started - first.started == 3600
+
+
 def test_figures_that_differ_from_fios_own_are_found_again_by_the_export_for_fio_plot() -> None:
     verified = entry(read=side(5000, 2.5), write=side(10_000), rw="randwrite", verify="crc32c", job_runtime=12.5)
     starts = [(WRITTEN - 60) * 1000, (WRITTEN - 40) * 1000]

@@ -193,6 +193,15 @@ def test_normal_text_has_the_figures_of_the_json_of_the_same_call() -> None:
         assert text.options["ioengine"] == whole.options["ioengine"]
 
 
+def test_percentiles_of_normal_text_may_be_whole_numbers() -> None:
+    # With percentile_list=50:99, fio prints " 50th=[ 2343]", and else " 50.00th=[ 2343]".
+    whole = re.sub(r"(?<=[0-9])\.00th=", "th=", _NORMAL)
+    assert whole != _NORMAL
+    for with_fraction, without in zip(points_of(_NORMAL), points_of(whole), strict=True):
+        assert without.own_percentiles == with_fraction.own_percentiles
+    assert any(point.own_percentiles for point in points_of(whole))
+
+
 def test_terse_output_has_the_figures_of_the_json_of_the_same_call() -> None:
     named = _TERSE.replace(";mix;", ";randrw;")
     reads, mixed = named.splitlines(keepends=True)[:1], named.splitlines(keepends=True)[1:3]
