@@ -399,8 +399,8 @@ OWN_JOBS = Subject(in_record=lambda cell: cell.job.from_file is not None)
 class Feature:
     """What one feature adds. Every hook but the name may be left out.
 
-    `feature.py` imports what reads a scenario file and what makes records. A hook that works with hosts imports what it
-    needs when it is called: nothing that reads a scenario waits for it. What is reported is in `FeatureReport`.
+    `feature.py` imports what reads a scenario file. A hook that works with hosts or results imports what it needs when
+    it is called: nothing that reads a scenario waits for it. What is reported is in `FeatureReport`.
     """
 
     name: str
@@ -444,7 +444,7 @@ class Feature:
     """The same of what it has created by libvirt."""
     list_things: Callable[[], tuple[type[Thing], ...]] = tuple
     """What it creates, for lists. After a killed run, the kernel itself removes each HostThing."""
-    records: tuple[FeatureRecords, ...] = ()
+    load_records: Callable[[], tuple[FeatureRecords, ...]] = tuple
     refuse_job: Callable[[Session, Arm, Job], str | None] = lambda _session, _arm, _job: None
     """Why a job cannot run on an arm of a prepared disk; None if it can. The cell is skipped."""
     counts: Callable[[Measurement, Cell], bool] = lambda _slice, _cell: True
@@ -627,7 +627,11 @@ def feature_tables() -> tuple[FeatureTables, ...]:
 
 def feature_records() -> tuple[FeatureRecords, ...]:
     """The records of all features that have some."""
-    return tuple(record for feature in features() for record in feature.records)
+    return tuple(record for feature in features() for record in feature.load_records())
+
+
+CPU_TIME = "cpu"
+"""The name of the CPU time among the costs of an I/O: the sum of its parts."""
 
 
 def cost_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:

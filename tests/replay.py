@@ -33,6 +33,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import harness
+from harness.console import CleanConsole
 from harness.errors import MeasurementError
 from harness.events import Events
 from harness.feature import feature_records
@@ -50,7 +51,7 @@ from harness.model.mode import lab_kind_of
 from harness.model.option import Effective
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
-from harness.report.terminal import overhead_text, summary_lines
+from harness.report.terminal import overhead_table, summary_lines
 from harness.results import Measurement, Run, RunStore
 from harness.run_id import RunId
 from harness.scenario.load import load_scenario
@@ -154,6 +155,14 @@ def replay_run(directory: Path, scenarios: Path, lab: Path | None = None) -> Rep
     run = _campaign(directory, recorded, spec, Notes((), {}))
     notes = _notes_of_measurer(recorded, run, spec)
     return Replayed(recorded, _campaign(directory, recorded, spec, notes) if any(notes) else run, notes)
+
+
+def overhead_text(run: Run, *, width: int) -> str:
+    """The table as plain text, without colours."""
+    console = CleanConsole(width=width, tables_only=True)
+    with console.capture() as capture:
+        console.print(overhead_table(run, width=width))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
 def render_run(run: Run) -> dict[str, str]:

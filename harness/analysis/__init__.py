@@ -2,6 +2,7 @@
 
 from harness.analysis.adjusted import HALF_BIN, adjust_values, pool_means, pool_percentiles
 from harness.analysis.estimate import (
+    CONFIDENCE,
     MARGIN,
     PRACTICAL,
     Change,
@@ -42,7 +43,6 @@ from harness.analysis.slices import (
     Observation,
     SliceVariance,
     choose_slice,
-    error_in_time,
     estimate_boot_variance,
     estimate_drift,
     estimate_variance_components,

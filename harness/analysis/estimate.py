@@ -253,6 +253,8 @@ def _pair(
     return list(zip(checked(hosts, "host"), checked(guests, "guest"), strict=True))
 
 
+CONFIDENCE = 0.95
+"""The confidence of all intervals of a cell together, for any number of looks at its rounds."""
 MARGIN = 0.05
 """The margin within which two values count as equal, if none is stated, as a share."""
 PRACTICAL = 1 + MARGIN

@@ -127,14 +127,6 @@ def choose_slice(
     return min(max(math.sqrt(gap * within / between), shortest), longest)
 
 
-def error_in_time(gap: float, variance: SliceVariance, seconds: float) -> float:
-    """The standard error of the mean log value after 1 s of measuring, in slices of this length with these gaps.
-
-    With slices of another length, an interval is wider in proportion to it. `gap` and `seconds` are in seconds.
-    """
-    return math.sqrt((seconds + gap) * variance.of(seconds))
-
-
 def estimate_variance_components(log_values: Sequence[float], seconds: float) -> SliceVariance:
     """The variance of a slice, from a series of equally long slices of one job on one arm, in the order of time.
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from platformdirs import user_cache_path
 
@@ -22,6 +22,7 @@ from harness.errors import HostError
 from harness.feature import disk_programs
 from harness.files import install_command, read_script, write_atomically
 from harness.lab.counters import CLOCK
+from harness.lab.inventory import Accel
 from harness.lab.transport.base import Runner
 from harness.model.base import Module, Tools
 from harness.model.disk import (
@@ -115,8 +116,6 @@ def require_fio(facts: HostFacts, host: str, fio: str = "fio") -> None:
         hint=f"install it on {host}: {facts.install('fio')}",
     )
 
-
-Accel = Literal["kvm", "tcg"]
 
 PROBE_SECONDS = 60
 """A guest kernel reaches its init in 4 s under nested, emulated KVM. A machine that needs longer than this hangs."""

@@ -23,6 +23,8 @@ from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
 from harness.model.values import TomlTable, require_whole_number
 from harness.scenario.scenario import Requested
 
+Accel = Literal["kvm", "tcg"]
+
 EMBEDDED = "lab"
 """The name of the embedded lab's only host."""
 

@@ -10,7 +10,7 @@ from itertools import product
 from statistics import fmean
 from typing import get_args
 
-from harness.analysis import METRICS, Calls, Limit, Metric, Reason, Samples, Sequential, Verdict, decided
+from harness.analysis import CONFIDENCE, METRICS, Calls, Limit, Metric, Reason, Samples, Sequential, Verdict, decided
 from harness.feature import feature_tables
 from harness.measure.phases import Pauses
 from harness.measure.recorder import Recorder
@@ -20,7 +20,6 @@ from harness.model.job import Job
 from harness.model.mode import Budget, Cell, Place
 from harness.model.option import NOTHING
 from harness.results import (
-    CONFIDENCE,
     DRIFT,
     CellContext,
     CellRecord,

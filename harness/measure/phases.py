@@ -12,6 +12,7 @@ from dataclasses import asdict
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean, median
+from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
 from pydantic import TypeAdapter, ValidationError
@@ -21,7 +22,6 @@ from harness.files import write_atomically
 from harness.lab.inventory import HostSpec
 from harness.model.job import Job
 from harness.model.mode import Arm
-from harness.results import Measurement
 from harness.scenario.plan import Plan
 from harness.scenario.setups import (
     AGAIN_SHARE,
@@ -45,6 +45,9 @@ from harness.scenario.timetable import (
     rebuilds,
     stays_in_cache,
 )
+
+if TYPE_CHECKING:
+    from harness.results import Measurement
 
 MEASURE = "measure"
 """The efficiency of a run is the share of fio in this phase."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from harness.analysis import CONFIDENCE
 from harness.errors import NotReached, ResultsError
 from harness.feature import FeatureRecords, feature_records, features, is_asked
 from harness.measure.phases import MEASURE, Phases
@@ -24,7 +25,6 @@ from harness.measure.spec import CampaignSpec
 from harness.model.disk import DiskRecord, merge_disk_records
 from harness.model.mode import Budget, Cell, LabKind
 from harness.results import (
-    CONFIDENCE,
     SCHEMA_VERSION,
     CellContext,
     CellRecord,
@@ -304,7 +304,7 @@ class Recorder:
             records.key
             for feature in features()
             if any(is_asked(feature, scenario) for scenario in assembled.scenarios)
-            for records in feature.records
+            for records in feature.load_records()
         }
         for of in feature_records():
             recorded = self._of_features.get(of.key, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -35,9 +36,11 @@ from harness.plugin.session import (
     scenarios_of,
     selects_cells,
 )
-from harness.results import CellRecord
 from harness.signals import cleaning_up, ended_like_ctrl_c, was_interrupted
 from harness.terminal import write_error
+
+if TYPE_CHECKING:
+    from harness.results import CellRecord
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

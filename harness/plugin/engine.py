@@ -16,16 +16,10 @@ from harness.analysis import Verdict
 from harness.errors import ConfigError, LabUnavailable, NotTried, ResultsError, Unsupported
 from harness.events import Events
 from harness.feature import PlannedRuns, RunLimit, SessionRuns, features, run_switches
-from harness.image import ImageSet, ensure_images
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, withdraw_secrets
 from harness.measure.phases import Phases, read_paces
-from harness.measure.spec import CampaignSpec
 from harness.model.mode import Cell
 from harness.plugin.options import Options
-from harness.report.numbers import confidence_words, percent, percent_interval, sample_words
-from harness.report.verdicts import describe_budget, format_limit, gravest_first
-from harness.results import CellRecord, RunStore
-from harness.results.assemble import Check, no_check
 from harness.run_id import RunId
 from harness.scenario.plan import Plan, describe_plan, describe_plans, plan_for
 from harness.scenario.scenario import Scenario
@@ -33,7 +27,10 @@ from harness.scenario.setups import Paces, places_of
 from harness.terminal import format_command
 
 if TYPE_CHECKING:
+    from harness.image import ImageSet
     from harness.measure.campaign import Campaign
+    from harness.results import CellRecord, RunStore
+    from harness.results.assemble import Check
 
 
 @dataclass
@@ -43,7 +40,7 @@ class Engine:
     options: Options
     scenarios: Mapping[str, Scenario]
     events: Events
-    check: Check = no_check
+    check: Check | None = None
     """What users and other plugins check of each cell."""
     plans: dict[str, Plan] = field(default_factory=dict)
     limit: RunLimit | None = None
@@ -94,6 +91,7 @@ class Engine:
         self.limit = self.options.limit
         if self.options.resume is not None:
             from harness.measure.resume import choose_limit, earlier_part
+            from harness.results import RunStore
 
             store = RunStore.open(self.options.resume)
             for host in {self._hosts[name].name for name in self.plans}:
@@ -248,9 +246,13 @@ class Engine:
         return plan.with_time(self.options.time) if self.options.time else plan
 
     def _campaign(self, host: HostSpec) -> Campaign:
+        from harness.image import ensure_images
         from harness.measure.campaign import Campaign
         from harness.measure.host_measurer import HostMeasurer
         from harness.measure.resume import Earlier, earlier_part
+        from harness.measure.spec import CampaignSpec
+        from harness.results import RunStore
+        from harness.results.assemble import no_check
 
         # This must precede the first child process. The controller of pytest-xdist starts workers, but never gets here.
         withdraw_secrets(self.options.hosts)
@@ -265,7 +267,7 @@ class Engine:
             profile=self.options.profile,
             seed=self.options.seed if self.options.seed is not None else random.SystemRandom().getrandbits(31),
             command=format_command(["pytest", *sys.argv[1:]]),
-            check=self.check,
+            check=self.check or no_check,
             max_writes=self.limit.text if self.limit else None,
             limits=self._limits.get(host.name, {}),
             switches=self.options.switches,
@@ -297,6 +299,8 @@ def _offered(host: HostSpec, plan: Plan) -> tuple[str, ...] | None:
 
 def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
     """Properties of the cell's JUnit test case."""
+    from harness.report.verdicts import format_limit
+
     properties: list[tuple[str, object]] = [
         ("verdict", str(record.verdict)),
         ("rounds", len(set(record.rounds))),
@@ -330,6 +334,9 @@ def explain(record: CellRecord) -> str:
     For example "CELL: exceeds: iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001; within: clat_p99 ...; n = 6
     blocks, intervals hold with 95 %".
     """
+    from harness.report.numbers import confidence_words, percent, percent_interval, sample_words
+    from harness.report.verdicts import describe_budget, gravest_first
+
     if record.verdict is Verdict.VOID:
         return f"{record.id} is void: {'; '.join(record.remarks)}"
     parts = [f"{budget.verdict}: {describe_budget(record, budget)}" for budget in gravest_first(record.budget)]
@@ -346,6 +353,7 @@ def write_summary(reporter: pytest.TerminalReporter, path: Path, *, verbose: boo
     """The answers of a run and the path of its report; with `verbose`, also the table of its cells and all findings."""
     from harness.console import CleanConsole
     from harness.report.terminal import print_run
+    from harness.results import RunStore
 
     store = RunStore.open(path)
     run = store.read_results()
@@ -362,6 +370,7 @@ def write_hosts(reporter: pytest.TerminalReporter, runs: Sequence[Path]) -> None
     if len(runs) < 2:
         return
     from harness.report.hosts import hosts_headline, read_hosts, write_hosts_page
+    from harness.results import RunStore
 
     try:
         hosts = read_hosts([RunStore.open(path) for path in runs])

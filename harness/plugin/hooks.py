@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
 from harness.model.mode import Cell
-from harness.results import Measurement, ValidityCheck
+
+if TYPE_CHECKING:
+    from harness.results import Measurement, ValidityCheck
 
 
 @pytest.hookspec

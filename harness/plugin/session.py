@@ -15,7 +15,7 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from threading import Thread
-from typing import Any, TextIO, cast, get_args
+from typing import TYPE_CHECKING, Any, TextIO, cast, get_args
 
 import pytest
 from _pytest.capture import CaptureManager
@@ -38,11 +38,13 @@ from harness.plugin.options import (
     scenarios_for,
 )
 from harness.progress import Progress, Screen
-from harness.results import Measurement, ValidityCheck
-from harness.results.assemble import Check
 from harness.scenario.scenario import ForLab, Scenario
 from harness.signals import ended_like_ctrl_c
 from harness.terminal import CleanStream, clean, one_line
+
+if TYPE_CHECKING:
+    from harness.results import Measurement, ValidityCheck
+    from harness.results.assemble import Check
 
 
 def clean_output(reporter: pytest.TerminalReporter) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
 from harness.analysis import Estimate
-from harness.results import CellRecord, PooledPercentile
+
+if TYPE_CHECKING:
+    from harness.results import CellRecord, PooledPercentile
 
 NONE = "\N{EN DASH}"
 """The text for a missing value."""

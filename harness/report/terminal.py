@@ -82,14 +82,6 @@ def overhead_table(run: Run, *, width: int) -> RenderableType:
     return _by_workload(find_sections(run), width, overhead)
 
 
-def overhead_text(run: Run, *, width: int) -> str:
-    """The table as plain text, without colours."""
-    console = CleanConsole(width=width, tables_only=True)
-    with console.capture() as capture:
-        console.print(overhead_table(run, width=width))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
-
-
 def difference_lines(run: Run) -> list[str]:
     """What comes before the overheads: the differences between variants, what neighbours cost, and how several guests
     share a storage; empty without any."""

@@ -16,7 +16,6 @@ from harness.results.cells import (
     SeveralGuests,
     ValidityCheck,
 )
-from harness.results.contrasts import CONFIDENCE
 from harness.results.journal import Journal, Measurement, PartRecord, RoundEvent
 from harness.results.judging import correct_records, make_judged_record
 from harness.results.records import (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 
 from harness.analysis import (
+    CONFIDENCE,
     METRICS,
     Look,
     Sequential,
@@ -23,7 +24,6 @@ from harness.model.option import NOTHING, Effective
 from harness.results.carried import note_carry_over, split_by_length
 from harness.results.cells import CellRecord, LongerSlices, ValidityCheck
 from harness.results.contrasts import (
-    CONFIDENCE,
     AdjustedValues,
     Blocks,
     CellSlices,

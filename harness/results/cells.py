@@ -95,7 +95,6 @@ class MetricRecord(RecordValue):
 
 
 CostUnit = Literal["s/IO", "1/IO"]
-CPU_TIME = "cpu"
 """The cost that is the CPU time that the host spends on an I/O, without fio's own: the sum of its parts."""
 
 

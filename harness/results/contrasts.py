@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from harness.analysis import (
+    CONFIDENCE,
     MARGIN,
     METRICS,
     PRACTICAL,
@@ -185,10 +186,6 @@ def _read_log(slice_: Measurement | None, metric: str) -> tuple[float, float]:
     if slice_ is None or slice_.overlap is not None or not 0 < slice_.metrics.get(metric, 0) < math.inf:
         return math.nan, math.nan
     return math.log(slice_.metrics[metric]), slice_.started
-
-
-CONFIDENCE = 0.95
-"""The confidence of all intervals of a cell together, for any number of looks at its rounds."""
 
 
 @dataclass(frozen=True, slots=True)

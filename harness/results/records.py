@@ -14,7 +14,6 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from harness.analysis import Estimate
 from harness.model.disk import DiskRecord
-from harness.model.option import DEFINITIONS
 from harness.model.values import Name, RecordValue
 from harness.model.workloads import Conditioning
 from harness.results.cells import CellRecord
@@ -483,17 +482,6 @@ def _read_requested(run: Run, scenario: str) -> dict[str, JsonValue]:
     }
     in_cells = ("mode.", "ramp", "runtime", "span", "conditioning")
     return {key: value for key, value in of_scenario.items() if not key.startswith(in_cells)}
-
-
-def read_cell_facts(cell: CellRecord) -> dict[str, JsonValue]:
-    facts: dict[str, JsonValue] = {"span_bytes": cell.span_bytes, "boots": len(set(cell.boots)) or 1}
-    facts |= {f"job.{key}": value for key, value in asdict(cell.job).items() if key != "from_file"}
-    if cell.job.from_file is not None:
-        facts |= {f"job.[{section.name}]": section.text for section in cell.job.from_file.sections}
-    if cell.longer_slices is not None:
-        facts["discarded_s"] = cell.longer_slices.discarded_s
-    settings = {name: value for name, value in cell.effective.settings() if name not in DEFINITIONS}
-    return facts | {f"effective.{name}": value for name, value in settings.items()}
 
 
 def _flatten(value: Mapping[str, JsonValue], prefix: str = "") -> Iterator[tuple[str, JsonValue]]:

@@ -311,7 +311,7 @@ def find_reference_problems(scenario: Scenario) -> Iterator[str]:
     yield from unknown or [
         *_find_throughput_budgets_of_fixed_rates(scenario),
         *_find_budgets_of_syncs_without_any(scenario),
-        *_find_budgets_without_effect(scenario),
+        *(_find_budgets_without_effect(scenario) if scenario.budgets else ()),
     ]
 
 

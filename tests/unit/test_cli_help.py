@@ -182,5 +182,6 @@ def test_listing_cells_waits_for_nothing_that_measures_or_writes_the_report() ->
     assert "optane-lvm-randread-4k-qd32" in done.stdout
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "harness.scenario.plan" in loaded
-    measures = {"harness.lab.transport.ssh", "harness.measure.campaign", "harness.guest", "harness.report.terminal"}
+    measures = {"harness.lab.facts", "harness.lab.pin", "harness.measure.campaign", "harness.guest", "harness.image"}
+    measures |= {"harness.results", "harness.report.blocks", "harness.features.arrays.records"}
     assert not {"numpy", "paramiko", "plotly", "proxmoxer", "requests", "rich", "scipy", "libvirt", *measures} & loaded

@@ -12,9 +12,10 @@ from harness.analysis import METRICS, smallest_detectable
 from harness.report.background import course_sentence, find_conditionings, orders_of
 from harness.report.contents import find_banners, lab_sentences
 from harness.report.markdown import markdown_table
-from harness.report.terminal import overhead_text, summary_lines
+from harness.report.terminal import summary_lines
 from harness.results import Run
 from tests.build import CALIBRATION, synthetic_run
+from tests.replay import overhead_text
 from tests.unit.pages import Page, page
 
 MODES = ["host", "lvm"]

@@ -10,9 +10,10 @@ import pytest
 
 from harness.report.markdown import markdown_table
 from harness.report.numbers import microseconds, percent, short, significant
-from harness.report.terminal import SHORT_LINES, overhead_text, print_run, short_lines, summary_lines
+from harness.report.terminal import SHORT_LINES, print_run, short_lines, summary_lines
 from harness.results import CellRecord, Run
 from tests.build import synthetic_run
+from tests.replay import overhead_text
 
 LVM = "optane-lvm-randread-4k-qd32"
 

@@ -11,11 +11,12 @@ from harness.model.mode import Budget
 from harness.report.contents import headline_of
 from harness.report.markdown import markdown_table
 from harness.report.section import find_sections
-from harness.report.terminal import overhead_text, summary_lines
+from harness.report.terminal import summary_lines
 from harness.report.verdicts import describe_finding, find_verdicts, format_limit, format_p_value, samples_to_decide
 from harness.results import BudgetRecord, MetricRecord, Run
 from harness.results.cells import CostRecord
 from tests.build import synthetic_run
+from tests.replay import overhead_text
 from tests.unit.pages import Page, page
 
 LVM = "optane-lvm-randread-4k-qd32"

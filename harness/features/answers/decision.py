@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from harness.analysis import IN_ORDER, METRICS, Estimate, Relation, Samples, estimate_mean, find_shown_changes
+from harness.feature import CPU_TIME
 from harness.features.answers.uses import (
     USES,
     Judge,
@@ -27,7 +28,7 @@ from harness.model.layout import OnZfs
 from harness.model.mode import ModeDetail
 from harness.model.values import format_field, names_of
 from harness.report.section import Section
-from harness.results.cells import CPU_TIME, CellRecord
+from harness.results.cells import CellRecord
 from harness.results.contrasts import ModeChange, compare_guests, loss_over_jobs, most_comparable
 from harness.units import format_size
 

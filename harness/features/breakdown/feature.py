@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from harness.feature import Feature, FeatureRecords, RunSwitch
-from harness.features.breakdown.parts import BreakdownRecord
 
 if TYPE_CHECKING:
     from harness.lab.created import HostThing
@@ -35,6 +34,20 @@ def _list_things() -> tuple[type[HostThing], ...]:
     return (TraceInstance,)
 
 
+def _load_records() -> tuple[FeatureRecords, ...]:
+    from harness.features.breakdown.parts import BreakdownRecord
+
+    return (
+        FeatureRecords(
+            key="breakdowns",
+            record=BreakdownRecord,
+            place=13,
+            description="One entry per mode and workload of a run with `--breakdown`; else empty.",
+            in_journal=False,
+        ),
+    )
+
+
 FEATURE = Feature(
     name="breakdown",
     switch=RunSwitch(
@@ -44,13 +57,5 @@ FEATURE = Feature(
     ),
     follow=_follow,
     list_things=_list_things,
-    records=(
-        FeatureRecords(
-            key="breakdowns",
-            record=BreakdownRecord,
-            place=13,
-            description="One entry per mode and workload of a run with `--breakdown`; else empty.",
-            in_journal=False,
-        ),
-    ),
+    load_records=_load_records,
 )

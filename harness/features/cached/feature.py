@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.analysis import Samples
 from harness.feature import Feature, Subject
 from harness.model.mode import Cell, Place
-from harness.results import CellRecord, Measurement
-from harness.results.cells import CachedRecord, MemoryShare
-from harness.results.contrasts import Blocks, contrast
 from harness.units import format_size
+
+if TYPE_CHECKING:
+    from harness.results import CellRecord, Measurement
+    from harness.results.cells import CachedRecord, MemoryShare
+    from harness.results.contrasts import Blocks
 
 SAME_STATE = 0.05
 """Shares of twin and guest, or of two halves of a run, that differ by more are of two states of the cache."""
@@ -50,6 +52,8 @@ def measure_share(slices: Sequence[Measurement], direction: Direction, copies: f
 
     `copies` is how often the disks of a layout move each byte at least: a mirror of two writes it twice.
     """
+    from harness.results.cells import MemoryShare
+
     counted = [count for slice_ in slices if (count := count_slice(slice_, direction)) is not None]
     if not counted:
         return None
@@ -68,6 +72,9 @@ def measure_cached(
     cell: Cell, blocks: Blocks, _samples: Samples, confidence: float, span_bytes: int
 ) -> Mapping[str, Any]:
     """What the record of a cached cell has of the cache; nothing without blocks."""
+    from harness.results.cells import CachedRecord
+    from harness.results.contrasts import contrast
+
     if not blocks.keys:
         return {}
     arms = {arm: blocks.arms[arm] for arm in (Place.HOST, Place.GUEST) if arm in blocks.arms}

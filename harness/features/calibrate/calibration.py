@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from platformdirs import user_state_path
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from harness.analysis import SliceVariance, choose_slice, error_in_time, smallest_detectable
+from harness.analysis import SliceVariance, choose_slice, smallest_detectable
 from harness.errors import ResultsError
 from harness.files import write_atomically
-from harness.image import ImageSet
 from harness.lab.inventory import HostSpec
 from harness.model.mode import LabKind
 from harness.report.numbers import count, microseconds, microseconds_range
-from harness.results import Run
 
 if TYPE_CHECKING:
+    from harness.image import ImageSet
     from harness.lab.hosts import Host
+    from harness.results import Run
 
 REMEDY = "virt-overhead calibrate"
 
@@ -105,8 +105,16 @@ def choose_common_slice(series: Sequence[SliceNoise], *, against: float = 1.0) -
     variance = SliceVariance(math.fsum(noise.within for noise in series), math.fsum(noise.between for noise in series))
     gap = math.fsum(noise.gap_s for noise in series) / len(series)
     best = float(f"{choose_slice(gap, variance.within, variance.between):.2g}")
-    before = error_in_time(gap, variance, against)
-    return CommonSlice(best, gap, 1 - error_in_time(gap, variance, best) / before if before > 0 else 0.0)
+    before = _error_in_time(gap, variance, against)
+    return CommonSlice(best, gap, 1 - _error_in_time(gap, variance, best) / before if before > 0 else 0.0)
+
+
+def _error_in_time(gap: float, variance: SliceVariance, seconds: float) -> float:
+    """The standard error of the mean log value after 1 s of measuring, in slices of this length with these gaps.
+
+    With slices of another length, an interval is wider in proportion to it. `gap` and `seconds` are in seconds.
+    """
+    return math.sqrt((seconds + gap) * variance.of(seconds))
 
 
 @dataclass(frozen=True, slots=True)

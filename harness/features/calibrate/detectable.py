@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from harness.analysis import (
+    CONFIDENCE,
     METRICS,
     Sequential,
     Verdict,
@@ -29,13 +31,15 @@ from harness.lab.inventory import HostSpec
 from harness.model.mode import Budget, Cell, LabKind, lab_kind_of
 from harness.model.workloads import Profile, find_profile
 from harness.report.numbers import count, percent
-from harness.results import CONFIDENCE, CellRecord, Run, RunStore
 from harness.run_id import RunId
 from harness.scenario.legality import budgets_for
 from harness.scenario.plan import MOST_ROUNDS, Plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 from harness.units import format_duration
+
+if TYPE_CHECKING:
+    from harness.results import CellRecord, Run
 
 LEAST_FREEDOM = 2
 """With fewer degrees of freedom (blocks less boots), the scatter of a cell is not known."""
@@ -156,6 +160,8 @@ def _open_runs(reports: Path) -> Iterator[Run]:
     except OSError:  # There is no directory yet, or this user may not read it. Creating the run reports that.
         return
     for name in sorted(names, reverse=True)[:MOST_RUNS]:
+        from harness.results import RunStore  # noqa: PLC0415 - only earlier runs need it
+
         try:
             yield RunStore.open(reports / name).read_results()
         except ResultsError:

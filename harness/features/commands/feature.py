@@ -37,7 +37,7 @@ FEATURE = Feature(
     follow_ups=plan_commands,
     follow=_follow,
     find_notes=note_ignored_flushes,
-    records=(
+    load_records=lambda: (
         FeatureRecords(
             key="commands",
             record=CommandRecord,

@@ -7,25 +7,26 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, Strict
 
-from harness.analysis import Change, Estimate, estimate_overhead, estimate_paired_change, mean_interval
+from harness.analysis import CONFIDENCE, Change, Estimate, estimate_overhead, estimate_paired_change, mean_interval
 from harness.config.names import choices
 from harness.config.problems import shown
 from harness.errors import MeasurementError
 from harness.model.attach import CACHES, Attach
 from harness.model.mode import Arm, Cell, Place
 from harness.model.values import Count, FileValue, Flag, RecordValue, Size, SomeSeconds
-from harness.results.journal import Measurement
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 from harness.units import format_size
 
-CONFIDENCE = 0.95
+if TYPE_CHECKING:
+    from harness.results.journal import Measurement
+
 IGNORED = "QEMU ignores the flushes of this guest (cache unsafe), so what it calls synced is in the host's memory"
 MOST_OUTPUT = 256 << 10
 """Bytes of a command's output that are stored and searched."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from statistics import geometric_mean
 
@@ -41,6 +41,7 @@ from harness.features.compare.records import (
 )
 from harness.model.base import Device
 from harness.model.mode import ModeDetail, Place
+from harness.model.option import DEFINITIONS
 from harness.results.cells import CellRecord
 from harness.results.contrasts import Series, average_over_jobs, compare_series
 from harness.results.records import (
@@ -48,7 +49,6 @@ from harness.results.records import (
     Run,
     judge_effect,
     list_different_facts,
-    read_cell_facts,
     read_run_facts,
     read_scenario_facts,
 )
@@ -210,11 +210,23 @@ def _compare_cell_facts(pairs: Iterable[CellPair]) -> Iterator[RunDifference]:
     """Each difference once, with the cells that have it."""
     differences_found: dict[tuple[str, str, str], RunDifference] = {}
     for before, after in pairs:
-        for difference in _list_fact_differences(read_cell_facts(before), read_cell_facts(after)):
+        for difference in _list_fact_differences(_read_cell_facts(before), _read_cell_facts(after)):
             key = difference.what, repr(difference.before), repr(difference.after)
             cells = differences_found[key].cells if key in differences_found else ()
             differences_found[key] = replace(difference, cells=tuple(dict.fromkeys((*cells, before.id))))
     yield from differences_found.values()
+
+
+def _read_cell_facts(cell: CellRecord) -> dict[str, JsonValue]:
+    """What a cell was measured with, by name."""
+    facts: dict[str, JsonValue] = {"span_bytes": cell.span_bytes, "boots": len(set(cell.boots)) or 1}
+    facts |= {f"job.{key}": value for key, value in asdict(cell.job).items() if key != "from_file"}
+    if cell.job.from_file is not None:
+        facts |= {f"job.[{section.name}]": section.text for section in cell.job.from_file.sections}
+    if cell.longer_slices is not None:
+        facts["discarded_s"] = cell.longer_slices.discarded_s
+    settings = {name: value for name, value in cell.effective.settings() if name not in DEFINITIONS}
+    return facts | {f"effective.{name}": value for name, value in settings.items()}
 
 
 def _list_fact_differences(

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from harness.feature import Feature, FeatureRecords, FeatureTables
-from harness.features.decompose.records import (
-    Decomposition,
-    DecompositionRecord,
-    decompose_run,
-    find_step_problems,
-    rename_arms,
-)
+from harness.features.decompose.records import Decomposition, find_step_problems, rename_arms
+
+
+def _load_records() -> tuple[FeatureRecords, ...]:
+    from harness.features.decompose.records import DecompositionRecord, decompose_run
+
+    return (
+        FeatureRecords(
+            key="decompositions",
+            record=DecompositionRecord,
+            place=6,
+            description="One entry per decomposition of a scenario and job.",
+            compute=decompose_run,
+        ),
+    )
+
 
 FEATURE = Feature(
     name="decompose",
@@ -23,13 +32,5 @@ FEATURE = Feature(
         rename_arms=rename_arms,
         shares_rounds=True,
     ),
-    records=(
-        FeatureRecords(
-            key="decompositions",
-            record=DecompositionRecord,
-            place=6,
-            description="One entry per decomposition of a scenario and job.",
-            compute=decompose_run,
-        ),
-    ),
+    load_records=_load_records,
 )

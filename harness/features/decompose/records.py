@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -18,11 +18,13 @@ from harness.model.job import Job
 from harness.model.mode import Arm, Mode, Place, arms_of, find_setting_changes
 from harness.model.values import FileValue, RecordValue, format_field, names_of
 from harness.model.workloads import WorkloadTuple
-from harness.results.assemble import AssembledRun
-from harness.results.cells import CellRecord
-from harness.results.contrasts import Contrast, Series, contrast
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group, setups
+
+if TYPE_CHECKING:
+    from harness.results.assemble import AssembledRun
+    from harness.results.cells import CellRecord
+    from harness.results.contrasts import Contrast, Series
 
 _PLACES = tuple(Place)
 
@@ -450,6 +452,8 @@ def decompose(arms: Sequence[Series], *, confidence: float) -> Waterfall:
     So within each block the differences telescope, and their means add up to the mean of last minus first, whatever
     the values. The interval of the total is not the sum of the steps' intervals, because errors cancel.
     """
+
+    from harness.results.contrasts import contrast  # noqa: PLC0415 - nothing that reads a scenario waits for it
 
     def against(left: Series, right: Series) -> Contrast:
         contrast_ = contrast(left, right, confidence=confidence)

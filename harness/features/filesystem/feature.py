@@ -16,7 +16,6 @@ from harness.model.layout import Filesystem, InnerFilesystem
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.option import Effective
 from harness.model.values import TomlTable
-from harness.results import CellRecord, Measurement
 from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from harness.guest.protocol import Hypervisor
     from harness.lab.hosts import Host
     from harness.measure.session import Session
+    from harness.results import CellRecord, Measurement
 
 _LAYOUTS = ("partition", "lvm", "lvm-thin", "raw", "zvol", "rbd")
 """Layouts with volumes of their own on which the host can make a file system."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from harness.analysis import IN_ORDER, Samples, estimate_added
-from harness.feature import Feature
-from harness.model.counters import Counters, QemuCounts
+from harness.feature import CPU_TIME, Feature
 from harness.model.mode import Place
 from harness.model.values import names_of
-from harness.results.cells import CPU_TIME, CellRecord, CostRecord, CostUnit
-from harness.results.contrasts import Blocks
+
+if TYPE_CHECKING:
+    from harness.model.counters import Counters, QemuCounts
+    from harness.results.cells import CellRecord, CostRecord, CostUnit
+    from harness.results.contrasts import Blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,8 @@ def account_blocks(blocks: Blocks, confidence: float) -> dict[str, CostRecord]:
     Blocks in which the host's counters were read too late, for any arm, do not count here. The samples are those of the
     cell's metrics: with several boots, their means.
     """
+    from harness.results.cells import CostRecord
+
     counted = blocks.where(lambda slice_: slice_.counters.host is not None)
     used = counted if counted.keys else blocks
     costs = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import Estimate, estimate_mean
-from harness.feature import FeatureReport, ReportPlace
+from harness.feature import CPU_TIME, FeatureReport, ReportPlace
 from harness.features.io_costs.feature import CPU_PARTS, CYCLE_COSTS, IoCost, find_samples
 from harness.report.blocks import (
     Aside,
@@ -28,7 +28,6 @@ from harness.report.draw import HOST, Figure, bar, list_categories, safe, set_la
 from harness.report.numbers import confidence_words, microseconds, significant
 from harness.report.section import Section, WorkloadCells, label_of
 from harness.results import ArmName, CellRecord
-from harness.results.cells import CPU_TIME
 
 PART_COLOURS = {
     "cpu_guest_mode": "#0a7abf",

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from harness.config.names import LONGEST_NAME
 from harness.feature import OTHER_IO, Feature, ModeKeys
-from harness.features.neighbours.measured import (
-    check_backup,
-    check_together,
-    has_its_backup,
-    measure_others,
-    note_lost_backups,
-)
 from harness.model.attach import Attach
 from harness.model.mode import MOST_GUESTS, Cell, Mode, Neighbour
 from harness.model.values import Flag, TomlTable
-from harness.results import Measurement, ValidityCheck
 from harness.scenario.scenario import Scenario
+
+if TYPE_CHECKING:
+    from harness.analysis import Samples
+    from harness.results import Measurement, ValidityCheck
+    from harness.results.contrasts import Blocks
 
 
 class OtherIo(TomlTable):
@@ -104,15 +101,27 @@ def _find_name_problems(scenario: Scenario) -> Iterator[str]:
 
 
 def _counts(slice_: Measurement, _cell: Cell) -> bool:
+    from harness.features.neighbours.measured import has_its_backup
+
     return has_its_backup(slice_)
 
 
 def _find_checks(slices: Sequence[Measurement], cell: Cell) -> Iterable[ValidityCheck]:
+    from harness.features.neighbours.measured import check_backup, check_together
+
     return *check_together(slices), *check_backup(slices, cell)
 
 
 def _find_notes(slices: Sequence[Measurement], _cell: Cell) -> Iterable[str]:
+    from harness.features.neighbours.measured import note_lost_backups
+
     return note_lost_backups(slices)
+
+
+def _measure(cell: Cell, blocks: Blocks, samples: Samples, confidence: float, span_bytes: int) -> Mapping[str, Any]:
+    from harness.features.neighbours.measured import measure_others
+
+    return measure_others(cell, blocks, samples, confidence, span_bytes)
 
 
 FEATURE = Feature(
@@ -122,5 +131,5 @@ FEATURE = Feature(
     counts=_counts,
     find_checks=_find_checks,
     find_notes=_find_notes,
-    measure=measure_others,
+    measure=_measure,
 )

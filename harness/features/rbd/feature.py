@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.feature import Feature, FeatureRecords, FeatureStorage, NodeStorage, Subject
-from harness.features.rbd.replicas import RbdRecord, account_cells
 from harness.files import read_script
 from harness.lab.inventory import StorageKind
 from harness.model.layout import Rbd
@@ -81,6 +80,20 @@ def _describe(mode: Mode) -> str | None:
     return describe_twin(mode)
 
 
+def _load_records() -> tuple[FeatureRecords, ...]:
+    from harness.features.rbd.replicas import RbdRecord, account_cells
+
+    return (
+        FeatureRecords(
+            key="rbd",
+            record=RbdRecord,
+            place=16,
+            description="One entry per measured cell on an image of Ceph whose OSDs are all on the host: their bytes.",
+            compute=account_cells,
+        ),
+    )
+
+
 FEATURE = Feature(
     name="rbd",
     subject=Subject(
@@ -105,13 +118,5 @@ FEATURE = Feature(
         on_node=NodeStorage(refuse=_refuse_on_node, locate=_locate, open=_open),
     ),
     list_things=_list_things,
-    records=(
-        FeatureRecords(
-            key="rbd",
-            record=RbdRecord,
-            place=16,
-            description="One entry per measured cell on an image of Ceph whose OSDs are all on the host: their bytes.",
-            compute=account_cells,
-        ),
-    ),
+    load_records=_load_records,
 )

@@ -31,7 +31,7 @@ FEATURE = Feature(
     ),
     follow_ups=plan_searches,
     follow=_follow,
-    records=(
+    load_records=lambda: (
         FeatureRecords(
             key="searches",
             record=SearchRecord,

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
-from harness.analysis import METRICS
+from harness.analysis import CONFIDENCE, METRICS
 from harness.config.names import choices
 from harness.config.problems import shown
-from harness.feature import cost_per_io
+from harness.feature import CPU_TIME, cost_per_io
 from harness.features.search.curve import FEWEST_SAMPLES, LimitedBy, Load, SearchLimits, load_curve, sustained
 from harness.model.base import NONE
 from harness.model.job import Job, Workload
@@ -21,14 +21,13 @@ from harness.model.layout import amplification
 from harness.model.mode import Arm, Cell, Place
 from harness.model.values import FileValue, Iodepth, RecordValue, SomeSeconds
 from harness.model.workloads import OneWorkload
-from harness.results.cells import CPU_TIME, CellRecord
-from harness.results.contrasts import CONFIDENCE
-from harness.results.journal import Measurement
-from harness.results.validity import check_bytes
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
+
+if TYPE_CHECKING:
+    from harness.results import CellRecord, Measurement
 
 MOST_ROUNDS = 16
 """Rounds of a search. The simulated searches of the tests end earlier."""
@@ -383,6 +382,8 @@ def _doubts(
     job = planned.job
     layout = NONE if arm.mode is None else amplification(arm.mode.layout, job)
     slices = [measurement for measurements in by_rate.values() for measurement in measurements]
+    from harness.results.validity import check_bytes  # noqa: PLC0415 - nothing that reads a scenario waits for it
+
     yield from (check.check for check in check_bytes(slices, job.depth * job.bs, layout) if not check.ok)
     for cell in planned.cells:
         if cell.mode == arm.mode and cell.id in records and (why := records[cell.id].doubt_about(arm)):

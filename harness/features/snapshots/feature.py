@@ -47,7 +47,7 @@ FEATURE = Feature(
     follow=_follow,
     list_things=_list_things,
     remove_from_node=_remove_from_node,
-    records=(
+    load_records=lambda: (
         FeatureRecords(
             key="snapshots",
             record=SnapshotRecord,

@@ -9,14 +9,17 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean, pstdev
+from typing import TYPE_CHECKING
 
 from harness.feature import Feature
 from harness.model.attach import Attach
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Place
 from harness.model.values import Limited, LimitKind, RateLimit
-from harness.results import CellRecord, Measurement, ValidityCheck
 from harness.units import format_size
+
+if TYPE_CHECKING:
+    from harness.results import CellRecord, Measurement, ValidityCheck
 
 HOLDS = 0.02
 """The most by which a guest may exceed a limit, as a share of it."""
@@ -68,6 +71,8 @@ def _check_limit(limited: Limited, limit: RateLimit, slices: Sequence[Measuremen
         f"{used:.1%} of what QEMU lets through in slices of {seconds / len(slices):.3g} s, with "
         f"{_format_amount(limited.kind, limit.at_once())} at once"
     )
+    from harness.results import ValidityCheck
+
     return ValidityCheck(f"throttle {limited.option}", ok=used <= 1 + HOLDS, detail=detail)
 
 

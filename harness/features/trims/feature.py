@@ -9,12 +9,12 @@ from harness.feature import Feature, Subject
 from harness.model.attach import Attach, Attachment
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Place
-from harness.results import CellRecord, Measurement
 from harness.scenario.scenario import Scenario
 from harness.units import format_size
 
 if TYPE_CHECKING:
     from harness.measure.session import Session
+    from harness.results import CellRecord, Measurement
 
 _DEADLINE = 20.0
 

@@ -7,19 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.feature import Feature, FeatureRecords, FeatureStorage, NodeStorage, Subject
-from harness.features.zfs.records import ZfsRecord, account_cells
 from harness.files import read_script
 from harness.lab.inventory import StorageKind
 from harness.lab.transport.base import Runner
 from harness.model.layout import Layout, OnZfs, Zvol
 from harness.model.option import Effective
-from harness.results import CellRecord
 from harness.units import format_size
 
 if TYPE_CHECKING:
     from harness.lab.created import HostThing
     from harness.layout.storage import VolumeKind
     from harness.model.mode import Mode
+    from harness.results import CellRecord
 
 KIB = 1024
 _DATASET = re.compile(r"[A-Za-z][\w.:-]*(/[\w.:-]+)*")
@@ -94,6 +93,20 @@ def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
             yield cell.id, f"its pool ({shape}) is not as it should be: {', '.join(wrong)}"
 
 
+def _load_records() -> tuple[FeatureRecords, ...]:
+    from harness.features.zfs.records import ZfsRecord, account_cells
+
+    return (
+        FeatureRecords(
+            key="zfs",
+            record=ZfsRecord,
+            place=14,
+            description="One entry per measured cell on ZFS: what the pool's disks moved for the bytes of its job.",
+            compute=account_cells,
+        ),
+    )
+
+
 FEATURE = Feature(
     name="zfs",
     subject=Subject(
@@ -117,13 +130,5 @@ FEATURE = Feature(
     list_things=_list_things,
     read_volume=_read_volume,
     annotate=annotate,
-    records=(
-        FeatureRecords(
-            key="zfs",
-            record=ZfsRecord,
-            place=14,
-            description="One entry per measured cell on ZFS: what the pool's disks moved for the bytes of its job.",
-            compute=account_cells,
-        ),
-    ),
+    load_records=_load_records,
 )

@@ -18,24 +18,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
 from platformdirs import user_state_path
 from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import HarnessError, HostError, LabUnavailable
 from harness.events import Events, Note
 from harness.files import write_atomically
-from harness.image import ImageSet
 from harness.lab.embedded.disks import CONTROLLERS, DISKS, EMULATED, EmulatedDisk, make_creation_script
-from harness.lab.facts import Accel, Acceleration, load_or_probe, nested, probe, probes_file
-from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, SshAddress
-from harness.lab.pin import IMAGE_DIRECTORY
-from harness.lab.transport.local import LocalRunner
+from harness.lab.inventory import EMBEDDED, Accel, HostSpec, Inventory, SshAddress
 from harness.signals import cleaning_up, held_back, interruptible, wait_until
 from harness.units import format_duration
 from harness.untrusted import parse_json
 
 if TYPE_CHECKING:
+    from harness.image import ImageSet
+    from harness.lab.facts import Acceleration
     from harness.lab.transport.ssh import SshRunner
 
 MEMORY_MIB = 5120
@@ -79,6 +76,8 @@ class LabMachineState:
     def locked(self, *, seconds: float) -> Iterator[None]:
         """Lock the start and stop of the lab host. Wait at most `seconds` for another process."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        from filelock import FileLock, Timeout
+
         lock = FileLock(self.directory / "lock")
         try:
             with interruptible():
@@ -330,6 +329,9 @@ def choose_acceleration(images: ImageSet, events: Events) -> Acceleration:
 
     A successful probe is stored per kernel and image.
     """
+    from harness.lab.facts import Acceleration, load_or_probe, nested, probe, probes_file
+    from harness.lab.transport.local import LocalRunner
+
     here = LocalRunner()
     kernel = here.run(["uname", "-r"], deadline=5).stdout.strip()
 
@@ -344,6 +346,8 @@ def choose_acceleration(images: ImageSet, events: Events) -> Acceleration:
 
 
 def _find_image_directory(images: ImageSet) -> str:
+    from harness.lab.pin import IMAGE_DIRECTORY
+
     return f"{IMAGE_DIRECTORY}/{images.guest.digest}"
 
 

@@ -27,12 +27,13 @@ from harness.report.contents import headline_of
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.section import Section, find_sections
-from harness.report.terminal import answers_json, difference_lines, overhead_text, short_lines, summary_lines
+from harness.report.terminal import answers_json, difference_lines, short_lines, summary_lines
 from harness.report.verdicts import find_verdicts
 from harness.results import Run
 from harness.results.cells import CachedRecord
 from harness.results.validity import check_bytes
 from tests.build import build_cell, build_measurement, synthetic_run
+from tests.replay import overhead_text
 from tests.unit.test_scenario_load import complaint, good_but, load
 
 CACHED = Mode("raw-cached", RawFile(), Attach(cache="writeback", aio="io_uring"), cached=True)

@@ -11,9 +11,9 @@ from harness.features.io_costs.feature import CPU_PARTS, CYCLE_COSTS
 from harness.features.io_costs.report import PART_COLOURS
 from harness.report.markdown import markdown_table
 from harness.report.section import find_sections
-from harness.report.terminal import overhead_text
 from harness.results import CostRecord, Run
 from tests.build import synthetic_run
+from tests.replay import overhead_text
 from tests.unit.pages import Page, page
 
 MODES = ["host", "passthrough", "lvm"]

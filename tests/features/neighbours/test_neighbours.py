@@ -20,13 +20,14 @@ from harness.model.mode import Arm, Budget, Mode, Neighbour, Place
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.section import find_sections
-from harness.report.terminal import difference_lines, overhead_text, short_lines, summary_lines
+from harness.report.terminal import difference_lines, short_lines, summary_lines
 from harness.results import CellRecord, Run
 from harness.scenario.plan import expand, plan_for, slice_rate
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import by_guest, regions, setups
 from harness.scenario.timetable import ScheduledArm, Slice
 from tests.build import A_SLICE, optane, synthetic_run
+from tests.replay import overhead_text
 from tests.unit.test_scenario_load import complaint, load
 
 FILE = """
