@@ -307,7 +307,7 @@ class HostMeasurer(SessionMeasurer):
             disks=disks,
             disks_afterwards=self._disk_records.afterwards,
             devices={name: device for session in sessions for device, name in session.names.items()},
-            uncounted=frozenset(arm.id for arm in group.arms if not at.of(arm).counted_disks(arm)),
+            uncounted=_find_uncounted(group.arms, at),
         )
 
     def _open_session_of(self, request: SetupRequest) -> Session:
@@ -317,6 +317,12 @@ class HostMeasurer(SessionMeasurer):
             return open_session_with_reference(host, hypervisor, request, log=log, seed=self._seed, phases=self._phases)
 
         return self.session_for(request, make)
+
+
+def _find_uncounted(arms: Sequence[Arm], at: Session) -> frozenset[str]:
+    """The ids of the arms whose I/O no counter of a disk shows. Those of skipped modes have no volume, and no I/O."""
+    measured = [arm for arm in arms if arm.mode is None or arm.mode.name not in at.skipped]
+    return frozenset(arm.id for arm in measured if not at.of(arm).counted_disks(arm))
 
 
 def _find_unable(group: Group, at: Session) -> dict[str, str]:

@@ -54,6 +54,17 @@ writes = "512 MiB"
 runs = 3
 on_host = true
 """
+CACHED = f"""
+title = "The host's memory has all of a file, the guest's has not"
+modes = ["host", "lvm"]
+{HEAD.replace("512 MiB", "320 MiB").replace("64 MiB", "512 MiB")}
+[workload.passes]
+prepare = "dd if=/dev/zero of=file bs=1M count=400"
+command = "for pass in 1 2 3 4; do cat file >/dev/null; done"
+seconds = "180 s"
+runs = 2
+on_host = true
+"""
 COUNTED = "tr / ' ' </proc/loadavg | { read -r _ _ _ _ tasks _; echo tasks=$tasks; }"
 """The tasks of the whole machine, also those outside of the command's own namespace."""
 HOSTILE = {
@@ -143,3 +154,14 @@ def test_hostile_commands_end_on_the_host(tmp_path: Path) -> None:
     run = measure(tmp_path, scenario)
     show(run)
     require_ended(run)
+
+
+@pytest.mark.usefixtures("disk")
+def test_a_host_that_reads_from_memory_what_its_guest_reads_from_the_disk_has_no_figure(tmp_path: Path) -> None:
+    run = measure(tmp_path, CACHED)
+    lines = show(run)
+    (record,) = run.of(CommandRecord)
+    assert record.problem is None
+    assert record.cached_side == "host"
+    assert (record.loss, record.host_mean) == (None, None)
+    assert any("the figure of the host is refused" in line for line in lines)

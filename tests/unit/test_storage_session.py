@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByStorage, HostSpec
 from harness.lab.lab_file import load_lab
-from harness.measure.host_measurer import _find_notes
+from harness.measure.host_measurer import _find_notes, _find_uncounted
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, open_session
 from harness.measure.resume import describe_disks
@@ -124,6 +125,14 @@ def test_modes_on_other_layouts_are_skipped_before_anything_is_created(
     with pytest.raises(NothingToCompare, match=r"its layout is lvm on bare device; directory .* offers: raw, qcow2"):
         next(opened(host, hypervisor, "vms", HOST, lvm, log=tmp_path))
     assert not (tmp_path / "created").exists()
+
+
+def test_an_arm_of_a_skipped_mode_needs_no_volume(host: Host, hypervisor: LibvirtHypervisor, tmp_path: Path) -> None:
+    lvm = Mode("lvm", Lvm(), Attach())
+    for built in opened(host, hypervisor, "vms", HOST, RAW, log=tmp_path):
+        at = replace(built, skipped={"lvm": "directory vms offers: raw, qcow2"})
+        arms = [Arm(Place.HOST), Arm(Place.TWIN, RAW), Arm(Place.TWIN, lvm), Arm(Place.GUEST, lvm)]
+        assert _find_uncounted(arms, at) == {"host", "twin:raw"}
 
 
 def test_a_storage_that_fills_up_while_it_is_filled_ends_the_run_and_is_cleaned_up(

@@ -209,12 +209,7 @@ class Runner(Protocol):
     name: str
 
     def run(
-        self,
-        argv: Sequence[str],
-        *,
-        deadline: float,
-        stdin: str | bytes | None = None,
-        check: bool = True,
+        self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
     ) -> Completed:
         """Run `argv` (no shell, LC_ALL=C) and wait at most `deadline` seconds.
 

@@ -141,8 +141,7 @@ def _load_key(name: str, target: SshTarget) -> PKey:
         )
     except Exception as error:
         failure = HostError(
-            f"{name}: {target.key} is not an SSH private key: {error}",
-            hint="create one: ssh-keygen -t ed25519 -f FILE",
+            f"{name}: {target.key} is not an SSH private key: {error}", hint="create one: ssh-keygen -t ed25519 -f FILE"
         )
     # Raised outside of the handlers, because the frames of the original exception have the key in their variables.
     raise failure

@@ -162,12 +162,7 @@ class LocalRunner:
         self.name = name
 
     def run(
-        self,
-        argv: Sequence[str],
-        *,
-        deadline: float,
-        stdin: str | bytes | None = None,
-        check: bool = True,
+        self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
     ) -> Completed:
         # A signal between the start of the process and the block that ends it would leave it running.
         with held_back():

@@ -433,12 +433,7 @@ class SshRunner:
         return self._transport.is_active()
 
     def run(
-        self,
-        argv: Sequence[str],
-        *,
-        deadline: float,
-        stdin: str | bytes | None = None,
-        check: bool = True,
+        self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
     ) -> Completed:
         data = self._shell.stdin(argv, stdin_bytes(stdin))
         done = self._execute(argv, deadline, (data,) if data else None, in_words(argv))
