@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -68,15 +69,11 @@ class OwnFigure(FileValue):
 
     def read(self, output: str, seconds: float) -> float:
         """The figure. Raises ValueError, which says what is wrong."""
-        if self.regex is None and self.json is None:
-            text: Any = seconds
-        elif self.regex is not None:
-            matches = re.findall(self.regex, output, re.MULTILINE)
-            if not matches:
-                raise ValueError(f"nothing in the output matches {shown(self.regex)}")
-            text = matches[-1]
-        else:
-            text = _follow_path(output, self.json or "")
+        text: Any = seconds
+        if self.regex is not None:
+            text = self._find_match(output)[1]
+        elif self.json is not None:
+            text = _find_in_json(output, self.json)
         try:
             value = float(text) if not isinstance(text, bool) else math.nan
         except (TypeError, ValueError, OverflowError):
@@ -85,26 +82,75 @@ class OwnFigure(FileValue):
             raise ValueError(f"{shown(str(text)[:60])} is not a number above 0")
         return value
 
+    def read_suffix(self, output: str) -> str:
+        """What follows the number of the last match, perhaps after a blank: `k` of "12.5k", `MB/s`; may be empty."""
+        if self.regex is None:
+            return ""
+        follows = _SUFFIX.match(output, self._find_match(output).end(1))
+        return follows[0].strip() if follows is not None else ""
 
-def _find_json(output: str) -> Any:
-    """The first object or list in the output. Words before it may have braces, so it begins a line if one can."""
+    def _find_match(self, output: str) -> re.Match[str]:
+        """The last match. Raises ValueError without one, or if its group is only a part of a number.
+
+        `([0-9.]+) MB/s` takes 234.5 of "1,234.5 MB/s": the rest of the number is outside of the match.
+        """
+        match = None
+        for match in re.finditer(self.regex or "", output, re.MULTILINE):  # noqa: B007 - the last one counts
+            pass
+        if match is None:
+            raise ValueError(f"nothing in the output matches {shown(self.regex)}")
+        begin, end = match.span(1)
+        before = _PART_BEFORE.search(output, max(begin - _LONGEST_NUMBER, 0), begin) if begin == match.start() else None
+        after = _PART_AFTER.match(output, end, end + _LONGEST_NUMBER) if end == match.end() else None
+        if begin < end and (before or after):
+            whole = f"{before[0] if before else ''}{match[1]}{after[0] if after else ''}"
+            raise ValueError(
+                f"{shown(match[1][:60])} is only a part of {shown(whole[:60])}; let the regular expression match what "
+                "is around its group, too"
+            )
+        return match
+
+
+_LONGEST_NUMBER = 40
+_PART_BEFORE = re.compile(r"(?:[0-9][0-9.,'_]*|(?<![\w)\]])-)$")
+"""What belongs to a number that follows: digits with points or commas between them, or a sign."""
+_PART_AFTER = re.compile(r"[.,'_]?[0-9][0-9.,'_]*(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+")
+_SUFFIX = re.compile(r"[ \t]?[A-Za-z\u00b5\u03bc/%]{0,20}")
+
+
+def _find_in_json(output: str, path: str) -> Any:
+    """The value at the path, of the last object or list in the output that has it. Raises ValueError without one.
+
+    Words beside it may have braces, so it begins a line if one can.
+    """
     lines = [match.start(1) for match in re.finditer(r"^[ \t]*([{\[])", output, re.MULTILINE)]
-    anywhere = [at for at in (output.find("{"), output.find("[")) if at >= 0]
-    for begin in (*lines[:_MOST_TRIES], *anywhere):
-        try:
-            return json.JSONDecoder().raw_decode(output, begin)[0]
-        except (ValueError, RecursionError):
+    anywhere = sorted(at for at in (output.find("{"), output.find("[")) if at >= 0)
+    documents = [*_decode_at(output, anywhere), *_decode_at(output, lines)]
+    if not documents:
+        raise ValueError("the output has no JSON")
+    for document in reversed(documents):
+        with suppress(KeyError, IndexError, TypeError, ValueError):
+            return _follow_path(document, path)
+    raise ValueError(f"the JSON of the output has no {shown(path)}")
+
+
+def _decode_at(output: str, begins: Sequence[int]) -> Iterator[Any]:
+    """The JSON that begins at these places, except for what is within another."""
+    end, failures = 0, 0
+    for begin in begins:
+        if begin < end or failures > _MOST_TRIES:
             continue
-    raise ValueError("the output has no JSON")
-
-
-def _follow_path(output: str, path: str) -> Any:
-    value = _find_json(output)
-    for key in path.split("/" if "/" in path else "."):
         try:
-            value = value[int(key)] if isinstance(value, list) else value[key]
-        except (KeyError, IndexError, TypeError, ValueError):
-            raise ValueError(f"the JSON of the output has no {shown(path)}") from None
+            document, end = json.JSONDecoder().raw_decode(output, begin)
+        except (ValueError, RecursionError):
+            failures += 1
+        else:
+            yield document
+
+
+def _follow_path(value: Any, path: str) -> Any:
+    for key in path.split("/" if "/" in path else "."):
+        value = value[int(key)] if isinstance(value, list) else value[key]
     return value
 
 
@@ -344,16 +390,28 @@ class CommandRun:
     cpus: int | None = None
     written: int | None = None
     """Bytes that it wrote to the volume, with those of mounting."""
+    suffix: str = ""
+    """What follows the number in the output: its unit, if the command prints one there."""
+
+
+def require_same_unit(run: CommandRun, earlier: Iterable[CommandRun], where: str) -> None:
+    """Raise CommandFailed if the output has another unit than that of an earlier run: 856 MB/s and 1.2 GB/s."""
+    for other in earlier:
+        if other.suffix != run.suffix:
+            raise CommandFailed(
+                f"{where}: after the number is {shown(run.suffix)}, and {shown(other.suffix)} in an earlier run, so "
+                "the figures may have different units; let the command print one unit, or match more than the number"
+            )
 
 
 def read_run(printed: str, figure: OwnFigure, where: str, seconds: float, writes: int | None = None) -> CommandRun:
     """A run, from what run_command.sh printed. It may have written `writes` bytes. Raises CommandFailed."""
     head, _, output = printed.partition("\n")
-    words = [*head.split(), "-", "-", "-"]
+    words = [*head.split(), "-", "-", "-", "-"]
     try:
         status, taken = int(words[0]), float(words[1])
         loops = None if words[2] == "-" else float(words[2])
-        cpus, written = (None if word == "-" else int(word) for word in words[3:5])
+        cpus, written, size = (None if word == "-" else int(word) for word in words[3:6])
     except ValueError:
         raise CommandFailed(f"{where}: it could not be started: {_quote_end(printed)}") from None
     if status == _NOTHING_RUN and taken == 0:
@@ -364,11 +422,15 @@ def read_run(printed: str, figure: OwnFigure, where: str, seconds: float, writes
         raise CommandFailed(f"{where}: exit status {status}: {_quote_end(output)}")
     if writes is not None and written is not None and written > writes + _MOUNTS:
         raise CommandFailed(f"{where}: it wrote {format_size(written)}, and `writes` allows {format_size(writes)}")
+    if size is not None and size > MOST_OUTPUT and (figure.regex or figure.json):
+        raise CommandFailed(
+            f"{where}: it printed more than {format_size(MOST_OUTPUT)}, so its figure may be missing; let it print less"
+        )
     try:
-        value = figure.read(output, taken)
+        value, suffix = figure.read(output, taken), figure.read_suffix(output)
     except ValueError as error:
         raise CommandFailed(f"{where}: {error}; it printed: {_quote_end(output)}") from None
-    return CommandRun(value, loops or None, cpus, written)
+    return CommandRun(value, loops or None, cpus, written, suffix)
 
 
 def _quote_end(output: str) -> str:

@@ -1,8 +1,9 @@
 # Runs a command in a directory of a file system on a device or in a file, in namespaces of its own.
 # $1: the mark of processes that measure, $2: the mount point, $3: seconds after which all of it is killed from outside,
 # then what the part inside gets. Program and command are in the environment (SYNCLOAD, COMMAND) if the arguments are empty.
-# Prints `STATUS SECONDS LOOPS CPUS BYTES` and, from the second line on, what the command printed: the loops per second of
-# `syncload cpu` after it, the CPUs of the machine, and what was written to the device. Status 125: nothing was run.
+# Prints `STATUS SECONDS LOOPS CPUS BYTES SIZE` and, from the second line on, what the command printed: the loops per second
+# of `syncload cpu` after it, the CPUs of the machine, what was written to the device, and how much the command printed, of
+# which only the beginning may follow. Status 125: nothing was run.
 set -u
 # shellcheck disable=SC2163 # the name and the value are in it
 export "$1"
@@ -69,7 +70,7 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do umount "$point/volume" 2>/dev/null && break; s
 seconds=$(echo "$begun $ended" | awk '{ printf "%.2f", $2 - $1 }')
 after=$(written)
 [ -z "$before" ] || [ -z "$after" ] || bytes=$((after - before))
-echo "$status $seconds ${loops:--} $(grep -c ^processor /proc/cpuinfo) ${bytes:--}"
+echo "$status $seconds ${loops:--} $(grep -c ^processor /proc/cpuinfo) ${bytes:--} $(wc -c <"$point/output")"
 head -c "$most" "$point/output"
 INSIDE
 )

@@ -19,6 +19,7 @@ from harness.features.commands.request import (
     PlannedCommand,
     find_obstacle,
     read_run,
+    require_same_unit,
 )
 from harness.files import read_script
 from harness.lab.pin import MARK, MOUNT_DIRECTORY
@@ -131,7 +132,9 @@ def run_in_turns(planned: PlannedCommand, host: str, opened: OpenSession) -> Com
                 if what == "prepare":
                     read_run(printed, OwnFigure(), f"prepare of {where}", seconds, writes)
                 else:
-                    runs[arm].append(read_run(printed, figure, where, seconds, writes))
+                    command_run = read_run(printed, figure, where, seconds, writes)
+                    require_same_unit(command_run, (run for several in runs.values() for run in several), where)
+                    runs[arm].append(command_run)
     except CommandFailed as error:
         problem = error.message
     # A pair counts only as a whole.

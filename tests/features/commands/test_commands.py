@@ -23,6 +23,7 @@ from harness.features.commands.request import (
     PlannedCommand,
     find_obstacle,
     read_run,
+    require_same_unit,
 )
 from harness.files import read_script, shipped
 from harness.lab.transport.local import LocalRunner
@@ -44,6 +45,14 @@ _START = ("sh", "-c", _SCRIPT, "sh")
         (OwnFigure(json="sync/percentile/99.000000"), 'note: [x]\n{"sync": {"percentile": {"99.000000": 7}}}\n', 7.0),
         (OwnFigure(regex=r"^([0-9.e+]+)$"), "1e3\n", 1000.0),
         (OwnFigure(json="tps"), 'progress: {5 %}\n  {"tps": 3}\n', 3.0),
+        (OwnFigure(json="tps"), '{"tps": 1}\n{"tps": 2}\n{"end": [{"tps": 9}]}\n', 2.0),
+        (OwnFigure(json="tps"), '[0] begins\nresult: {"tps": 4}\n', 4.0),
+        (OwnFigure(json="0.tps"), '[{"tps": 5}]\n', 5.0),
+        (OwnFigure(regex=r"([0-9.]+) MB/s"), "268435456 bytes copied, 0.5 s, 812.25 MB/s\n", 812.25),
+        (OwnFigure(regex=r"^iops,([0-9]+),"), "iops,1234,567\n", 1234.0),
+        (OwnFigure(regex=r"IOPS=([0-9]+)"), "IOPS=1234, BW=5MiB/s\n", 1234.0),
+        (OwnFigure(regex=r"after ([0-9.]+)"), "done after 2.5, ok\n", 2.5),
+        (OwnFigure(regex=r"([0-9.]+)ms"), "p99-12.5ms\n", 12.5),
     ],
 )
 def test_a_figure_is_read(figure: OwnFigure, output: str, value: float) -> None:
@@ -62,6 +71,16 @@ def test_what_was_counted_beside_a_run_is_read() -> None:
         (OwnFigure(regex="x=(.*)"), "0 1.00\nx=nan\n", "'nan' is not a number above 0"),
         (OwnFigure(regex="x=(.*)"), "0 1.00\nx=-3\n", "'-3' is not a number above 0"),
         (OwnFigure(regex="x=(.*)"), "0 1.00\nx=many\n", "'many' is not a number"),
+        (OwnFigure(regex="x=(.*)"), "0 1.00\nx=1,234.5\n", "'1,234.5' is not a number"),
+        (OwnFigure(regex="x=(y)?"), "0 1.00\nx=\n", "'None' is not a number"),
+        (OwnFigure(regex="([0-9.]+) MB/s"), "0 1.00\n1,234.5 MB/s\n", "'234.5' is only a part of '1,234.5'"),
+        (OwnFigure(regex="([0-9.]+) GB/s"), "0 1.00\n1,2 GB/s\n", "'2' is only a part of '1,2'"),
+        (OwnFigure(regex="([0-9]+) MB/s"), "0 1.00\n812.25 MB/s\n", "'25' is only a part of '812.25'"),
+        (OwnFigure(regex="tps = ([0-9]+)"), "0 1.00\ntps = 0.85\n", "'0' is only a part of '0.85'"),
+        (OwnFigure(regex="tps = ([0-9.]+)"), "0 1.00\ntps = 1.5e+06\n", "'1.5' is only a part of '1.5e\\+06'"),
+        (OwnFigure(regex="tps = ([0-9.]+?)"), "0 1.00\ntps = 15\n", "'1' is only a part of '15'"),
+        (OwnFigure(regex="([0-9.]+) ms"), "0 1.00\nx: -5 ms\n", "'5' is only a part of '-5'"),
+        (OwnFigure(regex="x=(.*)"), f"0 1.00 - 4 0 {MOST_OUTPUT + 1}\nx=1\n", "printed more than 256 KiB"),
         (OwnFigure(regex="x=(.*)"), "0 1.00\nnothing\n", "nothing in the output matches .* it printed: nothing"),
         (OwnFigure(json="a.b"), '0 1.00\n{"a": 1}\n', "has no 'a.b'"),
         (OwnFigure(json="a"), "0 1.00\n{{{{\n", "has no JSON"),
@@ -80,6 +99,21 @@ def test_a_run_without_a_figure_says_why(figure: OwnFigure, printed: str, error:
         read_run(printed, figure, "pgbench in the guest", 30)
     assert failed.value.message.startswith("pgbench in the guest: ")
     assert re.search(error.replace(" | ", r" \| ").replace("'", "[\"']"), failed.value.message)
+
+
+def test_runs_whose_numbers_have_different_units_are_not_compared() -> None:
+    figure = OwnFigure(regex=r"copied.*, ([0-9.]+)", unit="MB/s", better="higher")
+    slow, fast, faster = (
+        read_run(f"0 1.00\n1 GB copied, 1 s, {rate}\n", figure, "dd", 30)
+        for rate in ("812 MB/s", "1.2 GB/s", "1.3 GB/s")
+    )
+    require_same_unit(faster, [fast], "dd")
+    with pytest.raises(CommandFailed, match=r"dd: after the number is .GB/s., and .MB/s. in an earlier run"):
+        require_same_unit(fast, [slow], "dd")
+    thousands = OwnFigure(regex="IOPS=([0-9.]+)")
+    few, many = (read_run(f"0 1.00\nIOPS={ios}, BW=1\n", thousands, "fio", 30) for ios in ("9876", "12.5k"))
+    with pytest.raises(CommandFailed, match="different units"):
+        require_same_unit(many, [few], "fio")
 
 
 def test_the_loss_is_by_pairs_of_runs() -> None:
@@ -309,6 +343,14 @@ def test_endless_output_is_cut_and_ends(volume: Path) -> None:
     with pytest.raises(CommandFailed):
         read_run(printed, OwnFigure(), "it", 3)
     assert left(volume, "yes 7172") == ""
+
+
+def test_a_figure_after_more_output_than_is_kept_is_missed_with_a_reason(volume: Path) -> None:
+    command = f"echo tps = 1; head -c {MOST_OUTPUT} /dev/zero | tr '\\0' x; echo; echo tps = 2"
+    printed = run(volume, command)
+    with pytest.raises(CommandFailed, match="printed more than 256 KiB"):
+        read_run(printed, OwnFigure(regex="^tps = ([0-9]+)"), "it", 20)
+    assert read_run(printed, OwnFigure(), "it", 20).figure >= 0.01
 
 
 def test_a_run_that_does_not_end_is_ended(volume: Path) -> None:
