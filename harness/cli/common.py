@@ -21,10 +21,6 @@ REPORTS = Path("reports")
 FAILED = 1
 USAGE = 2
 
-_CONNECT_SECONDS, _READ_SECONDS = 10, 60
-_MOST_FETCHED = 64 << 20
-"""Bytes of a results.json that is downloaded."""
-
 
 def terminal_events(options: argparse.Namespace) -> Events:
     """Progress as lines on standard output, or on standard error if that one is for JSON."""
@@ -78,49 +74,14 @@ def chosen_inventory(options: argparse.Namespace) -> Inventory:
 
 
 def chosen_store(path: Path, reports: Path) -> RunStore:
-    """The run at `path`, or of this name in the directory `reports`; of a URL, the run whose results.json is there.
-
-    ConfigError if there is no such run.
-    """
+    """The run at `path`, or of this name in the directory `reports`. ConfigError if there is no such run."""
     from harness.errors import ConfigError, ResultsError
     from harness.results import RunStore
 
-    if path.parts and path.parts[0] in ("http:", "https:"):
-        path = fetch_results(f"{path.parts[0]}//{'/'.join(path.parts[1:])}", reports)
     try:
         return RunStore.named(path, reports)
     except ResultsError as error:
         raise ConfigError(error.message, hint=error.hint) from error
-
-
-def fetch_results(url: str, reports: Path) -> Path:
-    """Download the results.json at `url` into `reports/fetched`, and return the directory of its run.
-
-    A file of the same content is stored once. Raises ConfigError if it cannot be read or is too large.
-    """
-    import hashlib
-
-    import requests
-
-    from harness.errors import ConfigError
-    from harness.files import write_atomically
-
-    content = bytearray()
-    try:
-        with requests.get(url, timeout=(_CONNECT_SECONDS, _READ_SECONDS), stream=True) as answer:
-            answer.raise_for_status()
-            for part in answer.iter_content(1 << 16):
-                content += part
-                if len(content) > _MOST_FETCHED:
-                    raise ConfigError(f"{url}: is larger than {_MOST_FETCHED >> 20} MiB, so it is no results.json")
-        text = content.decode()
-    except (requests.RequestException, ValueError) as error:
-        hint = "name the URL of a results.json, for example https://host/reports/RUN-ID/results.json"
-        raise ConfigError(f"{url}: cannot be read: {error}", hint=hint) from error
-    directory = reports / "fetched" / hashlib.sha256(content).hexdigest()[:16]
-    directory.mkdir(parents=True, exist_ok=True)
-    write_atomically(directory / "results.json", text)
-    return directory
 
 
 def number_from(least: int) -> Callable[[str], int]:

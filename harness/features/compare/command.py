@@ -7,7 +7,11 @@ for example by a CI service.
 
 from __future__ import annotations
 
+import hashlib
+import re
+import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -29,12 +33,17 @@ from harness.features.compare.words import (
 )
 from harness.files import write_atomically, write_page
 from harness.results import Run, RunStore
-from harness.terminal import clean_json
+from harness.terminal import clean_json, hide_password_of, hide_passwords
 
 if TYPE_CHECKING:
     import pytest
 
 _DIRECTORY = "baselines"
+_FETCHED = "fetched"
+_IS_URL = re.compile(r"https?://", re.IGNORECASE)
+_CONNECT_SECONDS, _READ_SECONDS, _WHOLE_SECONDS = 10, 60, 600
+_MOST_FETCHED = 64 << 20
+"""Bytes of a results.json that is downloaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +159,70 @@ def decide_status(comparison: RunComparison, inconclusive: Literal["fail", "skip
     return UNDECIDED if ComparisonOutcome.UNDECIDED in outcomes and inconclusive == "fail" else 0
 
 
-def open_runs(paths: Sequence[Path], reports: Path, baseline: str | None) -> list[Run]:
+def open_run(word: str, reports: Path) -> RunStore:
+    """The run that a word of the command line names: by a path, a name in `reports`, or the URL of its results.json.
+
+    ConfigError if there is no such run.
+    """
+    return fetch_run(word, reports) if _IS_URL.match(word) else chosen_store(Path(word), reports)
+
+
+def fetch_run(url: str, reports: Path) -> RunStore:
+    """The run of the results.json at `url`, which is stored in `reports/fetched`, once for the same content.
+
+    Raises ConfigError, without the password of the URL, if there is none that can be read.
+    """
+    shown = hide_passwords(url, is_url=True)
+    content = _download(url, shown)
+    directory = reports / _FETCHED / hashlib.sha256(content).hexdigest()[:16]
+    path = directory / "results.json"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    except OSError as error:
+        raise ResultsError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint=f"check that this user may write to {reports}, and that there is space",
+        ) from error
+    store = RunStore.open(directory)
+    try:
+        store.read_results()
+    except ResultsError as error:
+        shutil.rmtree(directory)
+        raise ConfigError(
+            error.message.replace(str(store.results_path), shown),
+            hint="name the URL of a results.json that this version or an older one wrote, for example "
+            "https://host/reports/RUN-ID/results.json",
+        ) from error
+    return store
+
+
+def _download(url: str, shown: str) -> bytes:
+    import requests  # noqa: PLC0415 - half a second, for URLs only
+
+    content = bytearray()
+    deadline = time.monotonic() + _WHOLE_SECONDS
+    try:
+        with requests.get(url, timeout=(_CONNECT_SECONDS, _READ_SECONDS), stream=True) as answer:
+            answer.raise_for_status()
+            for part in answer.iter_content(1 << 16):
+                content += part
+                if len(content) > _MOST_FETCHED:
+                    raise ConfigError(f"{shown}: is larger than {_MOST_FETCHED >> 20} MiB, so it is no results.json")
+                if time.monotonic() > deadline:
+                    raise ConfigError(f"{shown}: has not arrived after {_WHOLE_SECONDS} s")
+    except (requests.RequestException, ValueError) as error:
+        hint = "name the URL of a results.json, for example https://host/reports/RUN-ID/results.json"
+        raise ConfigError(f"{shown}: cannot be read: {hide_password_of(url, str(error))}", hint=hint) from error
+    return bytes(content)
+
+
+def open_runs(words: Sequence[str], reports: Path, baseline: str | None) -> list[Run]:
     """The reference, which is the first run or the baseline, and the runs to compare with it.
 
     ConfigError for runs that do not exist; ResultsError for files that cannot be used.
     """
-    runs = [chosen_store(path, reports).read_results() for path in paths]
+    runs = [open_run(word, reports).read_results() for word in words]
     if baseline is not None:
         runs.insert(0, find_baseline(reports, baseline, runs[0].lab.host).read_results())
     if len(runs) < 2:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.analysis import MARGIN, METRICS
-from harness.cli.common import REPORTS, add_json, add_run, chosen_store, print_json
+from harness.cli.common import REPORTS, add_json, print_json
 
 if TYPE_CHECKING:
     from harness.features.compare.command import Form
@@ -31,7 +31,6 @@ def _add_compare(commands: Any) -> None:
     parser.add_argument(
         "runs",
         nargs="+",
-        type=Path,
         metavar="RUN",
         help="a run: reports/RUN-ID, `latest` for the newest, or the URL of a results.json. The others are compared "
         "with the first one",
@@ -69,7 +68,13 @@ def _add_baseline(commands: Any) -> None:
         example="virt-overhead baseline set before-upgrade latest",
     )
     setter.add_argument("name", metavar="NAME")
-    add_run(setter)
+    setter.add_argument(
+        "path",
+        nargs="?",
+        default="latest",
+        metavar="RUN",
+        help="a run: reports/RUN-ID, `latest` for the newest, or the URL of a results.json (%(default)s)",
+    )
     lister = actions.add_parser("list", help="print the baselines", example="virt-overhead baseline list")
     for action, run in ((setter, _set_baseline), (lister, _list_baselines)):
         _add_reports(action)
@@ -108,9 +113,9 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _set_baseline(options: argparse.Namespace) -> int:
-    from harness.features.compare.command import set_baseline
+    from harness.features.compare.command import open_run, set_baseline
 
-    baseline = set_baseline(options.reports, options.name, chosen_store(options.path, options.reports))
+    baseline = set_baseline(options.reports, options.name, open_run(options.path, options.reports))
     if options.json:
         print_json({"name": baseline.name, "run": baseline.run.run.id, "host": baseline.run.lab.host})
         return 0

@@ -308,6 +308,8 @@ def share_run(store: RunStore, request: ShareRequest) -> Iterator[str]:
 
     Raises ConfigError if something cannot be written or sent, and ResultsError for a run that is not fit for it.
     """
+    if request.url is not None:
+        _require_web_server(request.url)
     run = store.read_results()
     document = make_stored_adapter().dump_python(to_stored(run), mode="json")
     shared = withhold_identities(document)
@@ -335,8 +337,7 @@ def post_document(url: str, text: str) -> str:
     """
     import requests  # noqa: PLC0415 - half a second, for this option only
 
-    if not url.startswith(("https://", "http://")):
-        raise ConfigError(f"--post {url}: is not the URL of a web server", hint="for example https://host/runs")
+    _require_web_server(url)
     headers = {"Content-Type": "application/json", "User-Agent": f"virt-overhead/{version('virt-overhead')}"}
     limits = (_CONNECT_SECONDS, _ANSWER_SECONDS)
     try:
@@ -350,13 +351,19 @@ def post_document(url: str, text: str) -> str:
             f"--post: nothing was stored: {hide_password_of(url, str(error))}",
             hint="check the URL and the network, or write the document with --share FILE and send it yourself",
         ) from error
-    reply = one_line(" ".join(filter(None, (str(status), place, first))))
+    reply = hide_passwords(one_line(" ".join(filter(None, (str(status), place, first)))))
     if not 200 <= status < 300:
         raise ConfigError(
             f"--post: the server did not accept the run: {reply}",
             hint="a login belongs into ~/.netrc; if the run has moved, name the new URL" if status < 500 else None,
         )
     return f"the server answered {reply}"
+
+
+def _require_web_server(url: str) -> None:
+    # What is no URL may still have a password, at a place where it cannot be found.
+    if not url.lower().startswith(("https://", "http://")):
+        raise ConfigError("--post: this is not the URL of a web server", hint="for example https://host/runs")
 
 
 def find_entry_problems(entry: Path) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -16,9 +17,23 @@ from tests.e2e.machines import ROOT
 STORED = ROOT / "tests" / "unit" / "data" / "stored_run"
 
 
+REQUESTED: list[str] = []
+
+
+class Handler(SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        REQUESTED.append(self.path)
+        super().do_GET()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @pytest.fixture
-def server() -> Iterator[str]:
-    handler = partial(SimpleHTTPRequestHandler, directory=str(STORED))
+def server(tmp_path: Path) -> Iterator[str]:
+    REQUESTED.clear()
+    shutil.copytree(STORED, tmp_path / "served")
+    handler = partial(Handler, directory=str(tmp_path / "served"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
         threading.Thread(target=http.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{http.server_port}"
@@ -37,9 +52,61 @@ def test_a_run_behind_a_url_is_compared_and_becomes_a_baseline(
     assert len(list((tmp_path / "fetched").iterdir())) == 1
 
 
-@pytest.mark.parametrize("path", ["missing.json", "journal.jsonl"])
-def test_what_is_no_run_is_named(server: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", f"--reports={tmp_path}", f"{server}/{path}", str(STORED)]) != 0
+SERVED = {
+    "page.html": "<html></html>",
+    "list.json": "[1]",
+    "newer.json": '{"schema": 99}',
+    "text.json": '{"schema": "1"}',
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("missing.json", "404 Client Error"),
+        ("journal.jsonl", "is not a valid results.json"),
+        ("page.html", "is not a valid results.json"),
+        ("list.json", "Input should be an object"),
+        ("newer.json", "has schema 99; this virt-overhead reads schemas up to"),
+        ("text.json", "schema = "),
+    ],
+)
+def test_what_is_no_run_is_named_by_its_url_and_not_stored(
+    server: str, path: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if path in SERVED:
+        (tmp_path / "served" / path).write_text(SERVED[path])
+    assert main(["compare", f"--reports={tmp_path / 'reports'}", f"{server}/{path}", str(STORED)]) == 2
     error = capsys.readouterr().err
-    assert path in error or "results.json" in error
-    assert "internal error" not in error
+    assert f"{server}/{path}" in error
+    assert why in error
+    assert "damaged" not in error
+    assert not list((tmp_path / "reports").glob("fetched/*"))
+
+
+@pytest.mark.parametrize("address", ["me:canary-1f@{}/missing.json", "{}/missing.json?token=canary-1f"])
+def test_secrets_of_a_url_are_not_shown(
+    server: str, address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scheme, _, host = server.partition("://")
+    for place in (host, "127.0.0.1:1"):
+        url = f"{scheme}://{address.format(place)}"
+        assert main(["compare", f"--reports={tmp_path}", url, str(STORED)]) == 2
+        error = capsys.readouterr().err
+        assert "canary-1f" not in error
+        assert f"{place}/missing.json" in error
+
+
+def test_a_url_is_read_as_it_is_written(server: str, tmp_path: Path) -> None:
+    upper = server.replace("http", "HTTP") + "/results.json"
+    nested = f"{server}/results.json?from=a//b/../c"
+    assert main(["compare", f"--reports={tmp_path}", upper, nested]) in (0, 2)
+    assert REQUESTED == ["/results.json", "/results.json?from=a//b/../c"]
+
+
+def test_a_directory_that_cannot_be_written_is_named(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fetched").write_text("a file")
+    assert main(["compare", f"--reports={tmp_path}", f"{server}/results.json", str(STORED)]) == 1
+    assert f"check that this user may write to {tmp_path}" in capsys.readouterr().err

@@ -222,6 +222,24 @@ def test_a_password_of_the_url_is_not_shown(stored: Path, capsys: pytest.Capture
     assert "nothing was stored" in err
 
 
+@pytest.mark.parametrize("address", ["ftp://me:canary-1f@127.0.0.1/runs", "me:canary-1f@127.0.0.1/runs"])
+def test_a_password_of_what_is_no_url_is_not_shown(
+    address: str, stored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(stored), "--post", address]) == 2
+    out, err = capsys.readouterr()
+    assert "canary-1f" not in out + err
+    assert "not the URL of a web server" in err
+    assert "sending" not in out
+
+
+def test_a_secret_in_the_answer_of_the_server_is_not_shown(stored: Path, url: str, receiver: type[Receiver]) -> None:
+    receiver.answer = (201, {"Location": "https://me:canary-1f@host/runs/1?token=canary-2f"}, b"")
+    answered = list(share_run(RunStore.open(stored), ShareRequest(url=url)))[-1]
+    assert "canary" not in answered
+    assert "@host/runs/1" in answered
+
+
 def test_an_entry_of_the_gallery_is_ready_when_its_form_is_filled(
     stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
