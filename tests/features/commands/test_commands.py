@@ -214,29 +214,31 @@ def test_syncload_says_what_failed(syncload: Path, tmp_path: Path) -> None:
     assert subprocess.run([syncload, "x"], cwd=tmp_path, capture_output=True, check=False).returncode == 2
 
 
-def list_calls(argv: Sequence[str | Path], directory: Path) -> list[str]:
-    """The calls that write and sync, in their order, without the numbers of descriptors."""
+def list_calls(argv: Sequence[str | Path], directory: Path, *more: str) -> list[str]:
+    """The calls that write and sync, and `more` of them, in their order, without the numbers of descriptors."""
     if shutil.which("strace") is None:
         pytest.skip("needs strace")
-    calls = "trace=open,openat,write,pwrite64,fsync,fdatasync,unlink"
+    calls = "trace=" + ",".join(("open,openat,write,pwrite64,fsync,fdatasync,unlink", *more))
+    names = {"openat": "open", "newfstatat": "fstat", "pwrite64": "write"}
     traced = ["strace", "-f", "-o", directory / "trace", "-e", calls, *argv]
     subprocess.run(traced, cwd=directory, check=True, capture_output=True, timeout=120)
     lines = []
     for line in (directory / "trace").read_text().splitlines():
-        called = re.match(r"\d+ +(\w+)\((.*)\) += (\d+)", line)
+        called = re.match(r"\d+ +(\w+)\((.*)\) += (-?\d+)", line)
         if called is not None:
             size = called[3] if "write" in called[1] else ""
-            lines.append(f"{called[1].removesuffix('at').removesuffix('64').removeprefix('p')} {size}".strip())
+            lines.append(f"{names.get(called[1], called[1])} {size}".strip())
     return lines
 
 
 def test_fsyncs_makes_the_calls_of_pveperf(syncload: Path, tmp_path: Path) -> None:
     if shutil.which("perl") is None:
         pytest.skip("needs perl")
-    perl = list_calls(["perl", Path(__file__).parent / "count_fsyncs.pl", "0"], tmp_path)
-    loop = ["open", "fsync", "write 4001"]
-    assert loop in [perl[at : at + 3] for at in range(len(perl))]
-    assert list_calls([syncload, "fsyncs", "0"], tmp_path)[:3] == loop
+    asked = ("ioctl", "lseek", "fstat", "newfstatat")
+    perl = list_calls(["perl", Path(__file__).parent / "count_fsyncs.pl", "0"], tmp_path, *asked)
+    loop = ["open", "ioctl", "lseek", "fstat", "fsync", "write 4001"]
+    assert loop in [perl[at : at + 6] for at in range(len(perl))]
+    assert list_calls([syncload, "fsyncs", "0"], tmp_path, *asked)[:6] == loop
 
 
 def test_transactions_makes_the_calls_of_sqlite(syncload: Path, tmp_path: Path) -> None:
