@@ -10,6 +10,7 @@ from harness.features.commands.request import IGNORED, CommandRecord
 from harness.report.blocks import Aside, Block, Column, Heading, On, Row, Sentence, TableCell, make_table
 from harness.report.numbers import count, percent, percent_with_interval, significant, with_interval
 from harness.report.section import Section
+from harness.units import format_size
 
 
 def command_blocks(section: Section) -> Iterator[Block]:
@@ -29,8 +30,8 @@ def command_blocks(section: Section) -> Iterator[Block]:
         (Column("command", "head"), lambda record: TableCell(record.name, title=record.command)),
         (Column("mode", "mode"), lambda record: record.mode),
         (Column("file system", "name"), lambda record: record.filesystem),
-        (Column("host"), lambda record: _format(record.mean(record.on_host))),
-        (Column("guest"), lambda record: _format(record.mean(record.in_guest))),
+        (Column("host"), lambda record: _format(record.host_mean)),
+        (Column("guest"), lambda record: _format(record.guest_mean)),
         (Column("unit"), lambda record: record.unit),
         (Column("worse, %", "strong"), lambda record: percent_with_interval(record.loss)),
         (Column("CPU alone, %"), lambda record: percent_with_interval(record.cpu_loss)),
@@ -53,8 +54,10 @@ def _format(mean: Estimate | None) -> str:
 def describe_command(record: CommandRecord) -> str:
     """For example "pgbench on lvm: 812 tps in the guest, 1 204 on the host: 32.6 % [30.1, 35.0] lost in 10 runs"."""
     name = f"{record.name} on {record.mode}"
-    host, guest = record.mean(record.on_host), record.mean(record.in_guest)
+    host, guest = record.host_mean, record.guest_mean
     ended = f"; ended early: {record.problem}" if record.problem else ""
+    if record.cached_side == "guest" and host is not None:
+        return f"{name}: {significant(host.point)} {record.unit} on the host{ended}"
     if guest is None:
         return f"{name}: no figure{ended}"
     words = f"{name}: {significant(guest.point)} {record.unit} in the guest"
@@ -71,6 +74,8 @@ def describe_side(record: CommandRecord, section: Section) -> str:
     """
     if ignores_flushes(record, section):
         return f"{IGNORED}, and the figure says nothing about the disk{_quote_host(record, section)}"
+    if side := record.cached_side:
+        return _describe_cache(record, side)
     times = record.times
     if times is None or times.low is None or times.high is None:
         return ""
@@ -89,10 +94,22 @@ def describe_side(record: CommandRecord, section: Section) -> str:
     return f"the host alone takes {percent(1 / times.ratio)} % of the guest's time: {side}"
 
 
+def _describe_cache(record: CommandRecord, side: str) -> str:
+    """Why the figure of this side is refused: its memory served what came from the disk on the other side."""
+    other = {"host": "guest", "guest": "host"}[side]
+    read, given = record.reads[side]
+    share = 100 * min(record.reads[other][1] / record.reads[other][0], 1)
+    return (
+        f"the figure of the {side} is refused, because it is that of the {side}'s memory: its processes read "
+        f"{format_size(read)}, of which the disk gave {format_size(given)}; of what the {other}'s processes read, the "
+        f"disk gave {significant(share)} %. Use direct I/O, or more data than the memory of either side"
+    )
+
+
 def _quote_host(record: CommandRecord, section: Section) -> str:
     """What the host does by itself on the volume of another mode; empty if it was not measured."""
     for other in section.own(section.run.of(CommandRecord)):
-        mean = other.mean(other.on_host)
+        mean = other.host_mean
         if other.name == record.name and mean is not None:
             return f"; the host alone has {significant(mean.point)} {other.unit} on {other.mode}"
     return ""

@@ -38,6 +38,8 @@ _TIMED_OUT = 137
 _NOTHING_RUN = 125
 _SETUP_SECONDS = 2.0
 """For the mounts of one run."""
+_LEAST_READ = 16 << 20
+"""Bytes that a command has to read on each side before its caches are judged: less is programs and metadata."""
 CONTROL_SECONDS = 1
 """How long the loop of the CPU alone runs after each run."""
 _MOUNTS = 8 << 20
@@ -319,22 +321,54 @@ class CommandRecord(RecordValue):
     """The CPUs of `host` and `guest`."""
     most_written: int | None = None
     """The most bytes that a run wrote to the volume; null if it is not known."""
+    reads: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By side (`host`, `guest`): the bytes that the processes of all runs read, also from pipes and memory, and those
+    that the volume gave. A side of which a run is not known is left out."""
 
     @property
     def pairs(self) -> tuple[tuple[float, float], ...]:
         return tuple(zip(self.on_host, self.in_guest, strict=False))
 
     @property
+    def cached_side(self) -> str | None:
+        """`host` or `guest`, if memory served there what came from the volume on the other side; else None.
+
+        Both run the same command, so pipes and the like take part on both. The volume gave more than half of what was
+        read on one side, and less than half of this share on the other.
+        """
+        shares = {side: min(given / read, 1.0) for side, (read, given) in self.reads.items() if read >= _LEAST_READ}
+        if len(shares) < 2:
+            return None
+        low, high = sorted(shares, key=lambda side: shares[side])
+        return low if shares[high] > 0.5 and shares[low] < shares[high] / 2 else None
+
+    @property
+    def host_mean(self) -> Estimate | None:
+        """The host's figure (`mean`); None if only its memory served the reads."""
+        return self.mean(self.on_host) if self.cached_side != "host" else None
+
+    @property
+    def guest_mean(self) -> Estimate | None:
+        """The guest's figure (`mean`); None if only its memory served the reads."""
+        return self.mean(self.in_guest) if self.cached_side != "guest" else None
+
+    @property
     def loss(self) -> Estimate | None:
-        """How much worse the guest is, as a share of the host, by pairs of runs (`estimate_overhead`)."""
-        if not self.pairs:
+        """How much worse the guest is, as a share of the host, by pairs of runs (`estimate_overhead`).
+
+        None without pairs, and if memory served only one of the sides.
+        """
+        if not self.pairs or self.cached_side:
             return None
         return self._estimate_loss(*zip(*self.pairs, strict=True))
 
     @property
     def times(self) -> Change | None:
-        """How many times as long the guest takes as the host, by pairs of runs (`estimate_paired_change`)."""
-        if not self.pairs:
+        """How many times as long the guest takes as the host, by pairs of runs (`estimate_paired_change`).
+
+        None without pairs, and if memory served only one of the sides.
+        """
+        if not self.pairs or self.cached_side:
             return None
         change = estimate_paired_change(*zip(*self.pairs, strict=True), confidence=CONFIDENCE)
         return change.inverse if self.better == "higher" else change
@@ -352,7 +386,7 @@ class CommandRecord(RecordValue):
 
         Each figure is divided by the loops per second after it: what slows down both in the same second cancels.
         """
-        if self.cpu_loss is None or len(self.pairs) != len(self.cpu_on_host):
+        if self.cpu_loss is None or len(self.pairs) != len(self.cpu_on_host) or self.cached_side:
             return None
         power = -1 if self.better == "higher" else 1
         host, guest = zip(*self.pairs, strict=True)
@@ -392,6 +426,10 @@ class CommandRun:
     """Bytes that it wrote to the volume, with those of mounting."""
     suffix: str = ""
     """What follows the number in the output: its unit, if the command prints one there."""
+    fetched: int | None = None
+    """Bytes that the volume gave."""
+    read: int | None = None
+    """Bytes that its processes read, from wherever."""
 
 
 def require_same_unit(run: CommandRun, earlier: Iterable[CommandRun], where: str) -> None:
@@ -407,11 +445,11 @@ def require_same_unit(run: CommandRun, earlier: Iterable[CommandRun], where: str
 def read_run(printed: str, figure: OwnFigure, where: str, seconds: float, writes: int | None = None) -> CommandRun:
     """A run, from what run_command.sh printed. It may have written `writes` bytes. Raises CommandFailed."""
     head, _, output = printed.partition("\n")
-    words = [*head.split(), "-", "-", "-", "-"]
+    words = [*head.split(), *"------"]
     try:
         status, taken = int(words[0]), float(words[1])
         loops = None if words[2] == "-" else float(words[2])
-        cpus, written, size = (None if word == "-" else int(word) for word in words[3:6])
+        cpus, written, size, fetched, read = (None if word == "-" else int(word) for word in words[3:8])
     except ValueError:
         raise CommandFailed(f"{where}: it could not be started: {_quote_end(printed)}") from None
     if status == _NOTHING_RUN and taken == 0:
@@ -430,7 +468,7 @@ def read_run(printed: str, figure: OwnFigure, where: str, seconds: float, writes
         value, suffix = figure.read(output, taken), figure.read_suffix(output)
     except ValueError as error:
         raise CommandFailed(f"{where}: {error}; it printed: {_quote_end(output)}") from None
-    return CommandRun(value, loops or None, cpus, written, suffix)
+    return CommandRun(value, loops or None, cpus, written, suffix, fetched, read)
 
 
 def _quote_end(output: str) -> str:

@@ -1,9 +1,10 @@
 # Runs a command in a directory of a file system on a device or in a file, in namespaces of its own.
 # $1: the mark of processes that measure, $2: the mount point, $3: seconds after which all of it is killed from outside,
 # then what the part inside gets. Program and command are in the environment (SYNCLOAD, COMMAND) if the arguments are empty.
-# Prints `STATUS SECONDS LOOPS CPUS BYTES SIZE` and, from the second line on, what the command printed: the loops per second
-# of `syncload cpu` after it, the CPUs of the machine, what was written to the device, and how much the command printed, of
-# which only the beginning may follow. Status 125: nothing was run.
+# Prints `STATUS SECONDS LOOPS CPUS WRITTEN SIZE FETCHED READ` and, from the second line on, what the command printed: the
+# loops per second of `syncload cpu` after it, the CPUs of the machine, the bytes that were written to the device, how much
+# the command printed, of which only the beginning may follow, the bytes that were read from the device, and those that
+# the command's processes read, from wherever. Status 125: nothing was run.
 set -u
 # shellcheck disable=SC2163 # the name and the value are in it
 export "$1"
@@ -16,7 +17,9 @@ shift 9
 command=${1:-${COMMAND-}}
 unset SYNCLOAD COMMAND
 fail() { echo "125 0"; echo "$1"; exit; }
-written() { awk '{ printf "%.0f", 512 * $7 }' "/sys/class/block/$name/stat" 2>/dev/null; }
+count_sectors() { awk '{ print $7, $3 }' "/sys/class/block/$name/stat" 2>/dev/null; }
+# Those of processes that have ended and were waited for are added to the first process.
+count_read() { awk '$1 == "rchar:" { print $2 }' /proc/1/io 2>/dev/null; }
 # The first process of a namespace of its own: what follows would otherwise end and mount for the whole machine.
 [ $$ = 1 ] || fail "there are no namespaces"
 mount --make-rprivate / 2>/dev/null
@@ -43,7 +46,7 @@ if [ -n "$loop" ]; then
     # Its counter is read after the file system is unmounted.
     exec 7<"$device" && direct=$(losetup --direct-io=on "$device" 2>&1) || fail "no direct I/O on $device: $direct"
 fi
-before=$(written)
+sectors=$(count_sectors)
 # With more processes than MiB of memory, a small guest would not respond any more. A guest without control groups has
 # no limit; a host has those of its owner.
 group=
@@ -53,6 +56,7 @@ if [ "$directory" = guest ] && mkdir "$point/groups" && mount -t cgroup2 cgroup2
     group=$point/groups/virt-overhead
 fi 2>/dev/null
 mkdir -p "$point/volume/$directory" && cd "$point/volume/$directory" || fail "no directory $directory"
+read_before=$(count_read)
 read -r begun _ </proc/uptime
 # It gets none of the files that are open here: one of them is the device.
 # If the memory is exhausted, the kernel ends its processes first. A small guest may not respond again in time.
@@ -63,14 +67,20 @@ status=$?
 read -r ended _ </proc/uptime
 cd /
 kill -s KILL -- -1 2>/dev/null
+read_after=$(count_read)
 loops=-
 [ $status != 0 ] || [ "$control" = 0 ] || loops=$("$point/bin/syncload" cpu "$control" | sed -n 's/^LOOPS.*: //p')
 for _ in 1 2 3 4 5 6 7 8 9 10; do umount "$point/volume" 2>/dev/null && break; sleep 0.5; done
 [ -z "$group" ] || rmdir "$group" 2>/dev/null
 seconds=$(echo "$begun $ended" | awk '{ printf "%.2f", $2 - $1 }')
-after=$(written)
-[ -z "$before" ] || [ -z "$after" ] || bytes=$((after - before))
-echo "$status $seconds ${loops:--} $(grep -c ^processor /proc/cpuinfo) ${bytes:--} $(wc -c <"$point/output")"
+[ -z "$read_before" ] || [ -z "$read_after" ] || bytes=$((read_after - read_before))
+echo "$sectors $(count_sectors)" | {
+    read -r written fetched written_after fetched_after
+    [ -z "$fetched_after" ] || written=$((512 * (written_after - written))) fetched=$((512 * (fetched_after - fetched)))
+    [ -n "$fetched_after" ] || written=- fetched=-
+    echo "$status $seconds ${loops:--} $(grep -c ^processor /proc/cpuinfo) $written $(wc -c <"$point/output") $fetched" \
+        "${bytes:--}"
+}
 head -c "$most" "$point/output"
 INSIDE
 )

@@ -98,6 +98,7 @@ def make_record(
         cpu_in_guest=_list_loops(in_guest),
         cpus={side: runs[0].cpus for side, runs in sides.items() if runs and runs[0].cpus is not None},
         most_written=max(written, default=None),
+        reads={side: read for side, runs in sides.items() if (read := _sum_reads(runs)) is not None},
     )
 
 
@@ -105,6 +106,14 @@ def _list_loops(runs: Sequence[CommandRun]) -> tuple[float, ...]:
     """Those of all runs; empty if one has none."""
     loops = [run.loops for run in runs if run.loops is not None]
     return tuple(loops) if len(loops) == len(runs) else ()
+
+
+def _sum_reads(runs: Sequence[CommandRun]) -> tuple[int, int] | None:
+    """Bytes that the processes of all runs read, and that the volume gave; None without runs, or with unknown ones."""
+    read, fetched = [run.read for run in runs], [run.fetched for run in runs]
+    if not runs or None in read or None in fetched:
+        return None
+    return sum(filter(None, read)), sum(filter(None, fetched))
 
 
 def run_in_turns(planned: PlannedCommand, host: str, opened: OpenSession) -> CommandRecord:

@@ -281,6 +281,51 @@ def test_what_a_run_wrote_is_counted_and_more_than_declared_ends_it(volume: Path
         read_run(printed, OwnFigure(), "it", 20, 4 << 20)
 
 
+@pytest.mark.parametrize(
+    ("reader", "passes"), [("cat file >/dev/null", 8), ("dd if=file of=/dev/null bs=1M iflag=direct 2>/dev/null", 1)]
+)
+def test_what_memory_served_is_told_from_what_the_volume_gave(volume: Path, reader: str, passes: int) -> None:
+    run(volume, "dd if=/dev/urandom of=file bs=1M count=16 2>/dev/null")
+    of_run = read_run(run(volume, f"for _ in 1 2 3 4 5 6 7 8; do {reader}; done"), OwnFigure(), "it", 20)
+    assert of_run.read is not None
+    assert of_run.fetched is not None
+    assert 128 << 20 <= of_run.read < 136 << 20
+    assert of_run.read / passes == pytest.approx(of_run.fetched, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("on_host", "in_guest", "refused"),
+    [
+        # sysbench on a host with much memory and a guest with little: https://cylab.be/blog/349
+        ((100 << 30, 1 << 30), (1 << 30, 1 << 30), "host"),
+        ((1 << 30, 1 << 30), (100 << 30, 1 << 30), "guest"),
+        # In a fixed time, the faster side reads the same data more often.
+        ((100 << 30, 1 << 30), (50 << 30, 1 << 30), None),
+        ((1 << 30, 1 << 30), (1 << 30, 900 << 20), None),
+        # Programs and metadata only.
+        ((8 << 20, 1 << 20), (8 << 20, 8 << 20), None),
+    ],
+)
+def test_a_side_that_only_memory_served_is_refused(
+    on_host: tuple[int, int], in_guest: tuple[int, int], refused: str | None
+) -> None:
+    record = CommandRecord(
+        *("g-command-c-lvm", "c", "s", "h", "d", "lvm", "sysbench", "ext4", "MiB/s", "higher"),
+        on_host=(4536.0, 4600.0),
+        in_guest=(47.0, 48.0),
+        raw=(),
+        problem=None,
+        cpu_on_host=(1.0, 1.0),
+        cpu_in_guest=(1.0, 1.0),
+        reads={"host": on_host, "guest": in_guest},
+    )
+    assert record.cached_side == refused
+    for value in (record.loss, record.times, record.loss_beside_cpu):
+        assert (value is None) == (refused is not None)
+    assert (record.host_mean is None) == (refused == "host")
+    assert (record.guest_mean is None) == (refused == "guest")
+
+
 def test_a_command_gets_no_open_file_of_its_host(volume: Path) -> None:
     open_it = ["sh", "-c", 'exec 3<>"$1"; shift; exec "$@"', "sh", str(volume)]
     arguments = list_arguments(volume, "ls -l /proc/self/fd", device="/proc/self/fd/3")

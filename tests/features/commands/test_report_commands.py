@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.commands.report import command_blocks, describe_cpu, describe_side
+from harness.features.commands.report import command_blocks, describe_command, describe_cpu, describe_side
 from harness.features.commands.request import CommandRecord, note_ignored_flushes
 from harness.model.attach import Attach
 from harness.model.layout import RawFile
@@ -88,6 +88,21 @@ def test_the_side_that_is_responsible_is_named(run: Run, host: float, guest: flo
 
 def test_a_side_is_named_only_with_figures_of_both(run: Run) -> None:
     assert describe_side(record_of(run, 0, 900), section_of(run)) == ""
+
+
+def test_a_figure_of_memory_is_refused_and_the_other_one_stays(run: Run) -> None:
+    reads = {"host": (4 << 30, 40 << 20), "guest": (512 << 20, 510 << 20)}
+    record = replace(record_of(run, 4536, 47), reads=reads)
+    sentence = describe_side(record, section_of(run, [record]))
+    assert sentence.startswith("the figure of the host is refused, because it is that of the host's memory")
+    assert (
+        "read 4 GiB, of which the disk gave 40 MiB; of what the guest's processes read, the disk gave 99.6 %"
+        in sentence
+    )
+    assert "on the host" not in describe_command(record)
+    other = replace(record, reads={"host": reads["guest"], "guest": reads["host"]})
+    assert "in the guest" not in describe_command(other)
+    assert "fsync/s on the host" in describe_command(other)
 
 
 def test_flushes_that_qemu_ignores_are_named_with_what_the_host_does(run: Run) -> None:
