@@ -144,6 +144,13 @@ def test_without_an_engine_fio_has_its_own_default_which_waits_for_each_io(tmp_p
     assert (workload.iodepths, job_of(workload).depth) == ((1,), 1)
 
 
+def test_a_job_that_would_measure_the_memory_of_its_guest_has_direct_io(tmp_path: Path) -> None:
+    """As in a public guide (eirik-talberg.github.io): its guest was twice as fast as the host."""
+    (workload,) = read(tmp_path, "[a]\nioengine=posixaio\nrw=randread\nbs=4k\niodepth=16\nbuffered=1\n")
+    assert job_of(workload).buffered is False
+    assert [option.name for option in of_file(workload).sections[0].overridden] == ["buffered"]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_that_uses_the_disk_stays(tmp_path: Path, engine: str) -> None:
     (workload,) = read(tmp_path, f"[a]\nioengine={engine}\niodepth=4\n")
