@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from typing import ClassVar, Self
@@ -45,21 +45,30 @@ class Startup:
 
     late: float = 0.0
     """By how much slices started late, because fio was not ready."""
-    seen: float | None = None
-    """The longest time until fio was ready, as a multiple of the usual time for so many slices."""
+    seen: list[tuple[float, int]] = field(default_factory=list)
+    """The times until fio was ready, each with the number of slices."""
 
     def seconds(self, slices: int) -> float:
         most = STARTUP_SECONDS + STARTUP_SECONDS_PER_SLICE * slices
-        if self.seen is not None:
-            most = min(STARTUP_MARGIN * self.seen * _estimate_usual(slices), most)
+        if self.seen:
+            most = min(STARTUP_MARGIN * max(_scale(*seen, slices) for seen in self.seen), most)
         return max(most, LEAST_STARTUP_SECONDS) + self.late
 
     def record_ready(self, seconds: float, slices: int) -> None:
-        self.seen = max(seconds / _estimate_usual(slices), self.seen or 0.0)
+        self.seen.append((seconds, slices))
 
     def record_late(self, seconds: float) -> None:
         self.late = min(self.late + seconds, MOST_UNREADY_SECONDS)
-        self.seen = None
+        self.seen.clear()
+
+
+def _scale(seconds: float, of: int, slices: int) -> float:
+    """The time for so many slices, if it was `seconds` for `of` slices.
+
+    A login may take long, but then it takes no longer for more slices.
+    """
+    in_proportion = seconds * _estimate_usual(slices) / _estimate_usual(of)
+    return min(in_proportion, seconds + _USUAL_SECONDS_PER_SLICE * max(slices - of, 0))
 
 
 def _estimate_usual(slices: int) -> float:

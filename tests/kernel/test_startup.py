@@ -35,6 +35,14 @@ def test_a_start_with_more_slices_gets_more_time_than_one_with_few() -> None:
     assert startup.seconds(50) == pytest.approx(STARTUP_MARGIN * 0.55)
 
 
+def test_a_slow_login_is_not_multiplied_by_the_number_of_slices() -> None:
+    startup = Startup()
+    startup.record_ready(1.3, 50)
+    assert startup.seconds(500) == pytest.approx(STARTUP_MARGIN * (1.3 + 450 * 0.003))
+    startup.record_ready(3.0, 500)
+    assert startup.seconds(500) == pytest.approx(STARTUP_MARGIN * 3.0)
+
+
 def test_the_counters_of_the_first_slice_can_always_be_read() -> None:
     startup = Startup()
     startup.record_ready(0.1, 100)
