@@ -32,7 +32,6 @@ from harness.signals import held_back, interruptible
 
 IMAGES_PER_NAME = 2
 BUILDS_AT_ONCE = 2
-"""A build uses about one CPU."""
 _WATCH_SECONDS = 0.5
 _LOCK_SECONDS = 3600.0
 _BUILDING = ".building-"
@@ -238,8 +237,7 @@ def _read_last_used(path: Path) -> int:
 
 
 Build = Callable[[Recipe, Mapping[str, Path], Path, Path, Event], None]
-"""Builds a recipe. Arguments: the recipe, files of other images, the directory of the build, a log file, and an event
-that ends the build when it is set."""
+"""Builds a recipe with files of other images in this directory, with this log, until it ends or the event is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +299,9 @@ def provide(
         # Those that take longest first, as soon as the files that they use are there.
         left = sorted(recipes, key=cache.last_seconds, reverse=True)
         while left or builds.running:
-            for recipe in [recipe for recipe in left if builds.can_begin(recipe)]:
+            for recipe in [*left]:
+                if not builds.can_begin(recipe):
+                    continue
                 left.remove(recipe)
                 # Again, because another process may have built it while it held the lock.
                 image = cache.find(recipe, builds.images, thorough=verify)
@@ -317,7 +317,7 @@ def provide(
 
 
 class _Builds:
-    """Builds that run at the same time, within a `with` block. After an error or an interrupt in it, none continues."""
+    """Builds that run at the same time within a `with` block, and the images that are there. At its end, none runs."""
 
     def __init__(self, cache: Cache, build: Build, events: Events) -> None:
         self._cache = cache
@@ -326,7 +326,6 @@ class _Builds:
         self._stopped = Event()
         self._stack = ExitStack()
         self.images: dict[str, Image] = {}
-        """Those that are there, by name."""
         self.running: dict[Future[Image], tuple[Recipe, ExitStack]] = {}
 
     def __enter__(self) -> Self:
@@ -339,7 +338,6 @@ class _Builds:
         self._stack.close()
 
     def can_begin(self, recipe: Recipe) -> bool:
-        """Whether the files that it uses are there, and the disks have space for it beside what is being built."""
         beside = [other for other, _ in self.running.values()]
         room = len(beside) < BUILDS_AT_ONCE and has_space([recipe, *beside], self._cache.directory)
         return all(base.name in self.images for base in recipe.takes.values()) and (room or not beside)
@@ -350,7 +348,6 @@ class _Builds:
         self.running[self._pool.submit(self._add, recipe, dict(self.images))] = recipe, step
 
     def wait(self) -> None:
-        """Wait a moment for the end of a build, if one runs. Raises its error."""
         with interruptible():
             ended, _ = wait(self.running, timeout=_WATCH_SECONDS, return_when=FIRST_COMPLETED)
         for future in ended:

@@ -193,11 +193,8 @@ def count_free_bytes(path: Path) -> int:
 
 def has_space(recipes: Sequence[Recipe], out: Path) -> bool:
     """Whether the file systems have the space to build all of these at the same time, at `out` and for scratch."""
-    together = replace(
-        recipes[0],
-        scratch_bytes=sum(recipe.scratch_bytes for recipe in recipes),
-        size_bytes=sum(recipe.size_bytes for recipe in recipes),
-    )
+    scratch, size = sum(recipe.scratch_bytes for recipe in recipes), sum(recipe.size_bytes for recipe in recipes)
+    together = replace(recipes[0], scratch_bytes=scratch, size_bytes=size)
     fits = any(count_free_bytes(place) >= _count_needed(together, place, out) for place in _find_places())
     return fits and count_free_bytes(out) >= together.size_bytes
 
@@ -293,7 +290,6 @@ def _count_granted(table: Path, user: str, uid: int) -> int:
 
 DEADLINE_S = 1800.0
 _STOP_SECONDS = 30.0
-_POLL_SECONDS = 0.1
 
 # The list comes from the packages that apt fetched, because an extracted root has no dpkg database.
 _LIST_PACKAGES = (
@@ -416,7 +412,7 @@ def _run(command: list[str], *, scratch: Path, log: Path, what: str, deadline: f
             start_new_session=True,
         )
         try:
-            wait_until(lambda: process.poll() is not None or stopped.is_set(), deadline=deadline, every=_POLL_SECONDS)
+            wait_until(lambda: process.poll() is not None or stopped.is_set(), deadline=deadline, every=0.1)
             if process.returncode is not None:
                 return process.returncode
             why = "was stopped" if stopped.is_set() else f"took more than {format_duration(deadline)} and was stopped"

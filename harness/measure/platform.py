@@ -63,12 +63,9 @@ class Startup:
 
 
 def _scale(seconds: float, of: int, slices: int) -> float:
-    """The time for so many slices, if it was `seconds` for `of` slices.
-
-    A login may take long, but then it takes no longer for more slices.
-    """
-    in_proportion = seconds * _estimate_usual(slices) / _estimate_usual(of)
-    return min(in_proportion, seconds + _USUAL_SECONDS_PER_SLICE * max(slices - of, 0))
+    """The time for so many slices, if it was `seconds` for `of` slices. A slow login is not slower for more slices."""
+    later = _USUAL_SECONDS_PER_SLICE * max(slices - of, 0)
+    return min(seconds * _estimate_usual(slices) / _estimate_usual(of), seconds + later)
 
 
 def _estimate_usual(slices: int) -> float:
