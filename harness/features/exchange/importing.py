@@ -157,6 +157,20 @@ def check_belonging(request: ImportRequest, points: Sequence[tuple[SourceFile, P
             )
 
 
+def find_copies(files: Sequence[SourceFile]) -> Iterator[tuple[Path, str]]:
+    """The files with the content of another file of the same arm, each with why it is left out."""
+    first: dict[tuple[Arm, bytes], Path] = {}
+    for file in files:
+        other = first.setdefault((file.arm, file.data), file.path)
+        if other is not file.path:
+            yield file.path, f"{file.path} has the content of {other}, and a copy is no further sample"
+
+
+def _is_copy(one: Point, other: Point) -> bool:
+    """Two measurements never have the same bytes, times and latencies."""
+    return one.started == other.started and one.processes == other.processes
+
+
 def _show_options(options: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" if value else name for name, value in options.items()) or "none"
 
@@ -182,6 +196,8 @@ def note_cell(by_arm: Mapping[Arm, Sequence[Point]]) -> Iterator[str]:
                 f"{len(host)} results of the host and {len(points)} of the guest: only the first "
                 f"{min(len(host), len(points))} of each, in the order of time, are compared"
             )
+        if any(_is_copy(one, other) for one in host for other in points):
+            yield "host and guest have the same result, so one is a copy of the other, which loses nothing"
         if differ := list(list_differences(host, points)):
             yield f"host and guest differ in {', '.join(differ)}"
     for arm, points in by_arm.items():
@@ -254,7 +270,8 @@ def import_run(request: ImportRequest, reports: Path) -> tuple[RunStore, tuple[s
             + "\n".join(bad.values()),
             hint="--keep-going imports the other files and lists these in the report",
         )
-    good = [file for file in files if file.path in points]
+    bad.update(find_copies([file for file in files if file.path in points]))
+    good = [file for file in files if file.path not in bad]
     check_belonging(request, [(file, point) for file in good for point in points[file.path]])
     store = RunStore.create(reports, RunId.new())
     raw = {file.path: _copy(store, file, bad) for file in files}

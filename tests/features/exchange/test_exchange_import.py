@@ -149,6 +149,26 @@ def test_percentiles_of_several_files_without_histograms_are_not_averaged() -> N
     assert any(note.startswith("host: no percentiles, because fio's output has no histograms") for note in cell.notes)
 
 
+def test_a_copy_of_a_file_is_no_further_sample(capsys: pytest.CaptureFixture[str]) -> None:
+    later = changed("3.36", "later.json", timestamp_ms=document(fio_file("3.36"))["timestamp_ms"] + SIX_MINUTES_LATER)
+    for name, original in (("copy.json", fio_file("3.36")), ("again.json", later)):
+        Path(name).write_bytes(original.read_bytes())
+    assert import_here("--host", fio_file("3.36"), "copy.json", "--guest", f"lvm={later}", "again.json") == 0
+    assert (
+        "left out: again.json has the content of later.json, and a copy is no further sample" in capsys.readouterr().out
+    )
+    cell = imported().read_results().cell(LVM)
+    assert len(cell.metrics["iops"].host) == len(cell.metrics["iops"].guest) == 1
+    assert "copy.json" in str(imported().read_results().provenance["imported"])
+
+
+def test_a_guest_with_the_result_of_its_host_has_a_note() -> None:
+    Path("guest.json").write_bytes(fio_file("3.33").read_bytes())
+    assert import_here("--host", fio_file("3.33"), "--guest", "lvm=guest.json") == 0
+    notes = imported().read_results().cell(LVM).notes
+    assert any(note.startswith("host and guest have the same result, so one is a copy") for note in notes)
+
+
 def test_histograms_give_percentiles_for_any_number_of_files() -> None:
     plus = [fio_file(f"{version}-plus") for version in ("3.28", "3.33")]
     assert import_here("--host", *plus, "--guest", f"lvm={fio_file('3.36-plus')}", fio_file("3.41-plus")) == 0
