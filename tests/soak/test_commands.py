@@ -57,10 +57,10 @@ on_host = true
 CACHED = f"""
 title = "The host's memory has all of a file, the guest's has not"
 modes = ["host", "lvm"]
-{HEAD.replace("512 MiB", "320 MiB").replace("64 MiB", "512 MiB")}
+{HEAD.replace("512 MiB", "256 MiB").replace("64 MiB", "480 MiB")}
 [workload.passes]
-prepare = "dd if=/dev/zero of=file bs=1M count=400"
-command = "for pass in 1 2 3 4; do cat file >/dev/null; done"
+prepare = "dd if=/dev/zero of=file bs=1M count=200"
+command = "for pass in 1 2 3 4 5 6; do cat file >/dev/null; done"
 seconds = "180 s"
 runs = 2
 on_host = true
