@@ -11,8 +11,9 @@ from tests.e2e.machines import latest, measure
 
 
 def test_every_selected_cell_of_the_smoke_profile_is_measured_under_kvm(tmp_path: Path) -> None:
-    # Small reads and large writes, in all modes: two of the four workloads that a quickstart measures.
-    selected = "optane and (randread or seqwrite)"
+    # Small reads and large writes: two of the four workloads that a quickstart measures. Writes to the host's cache need
+    # nothing but its CPU, whose speed under emulation changes too much within the three seconds of their slices.
+    selected = "optane and (randread or seqwrite and not cached)"
     done = measure(tmp_path, "-k", selected, "--profile=smoke", "--rounds=1", "-v", f"--junit-xml={tmp_path}/junit.xml")
     assert done.returncode == 0, done.stdout
     run = latest(tmp_path)
@@ -24,7 +25,7 @@ def test_every_selected_cell_of_the_smoke_profile_is_measured_under_kvm(tmp_path
     assert isinstance(cycles, dict)
     assert (cycles["counted"], bool(cycles["why"])) == (False, True)
 
-    assert len(run.cells) == 10
+    assert len(run.cells) == 9
     for cell in run.cells:
         arms = {"host", "twin", "guest"} - ({"guest", "twin"} if cell.mode == "host" else set())
         arms -= {"twin"} if cell.mode == "passthrough" else set()
