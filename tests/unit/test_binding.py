@@ -98,7 +98,7 @@ def test_every_other_module_is_imported_without_it(without: Without) -> None:
     assert done.returncode == 0, done.stderr
     needing = done.stdout.split()
     assert "harness.guest.libvirt.binding" in needing
-    of_libvirt = ("harness.guest.libvirt.", "harness.features.borrow.libvirt")
+    of_libvirt = ("harness.guest.libvirt.", "harness.features.borrow.libvirt", "harness.features.borrow.plugged")
     assert [name for name in needing if not name.startswith(of_libvirt)] == []
 
 
