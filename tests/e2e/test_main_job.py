@@ -11,7 +11,7 @@ from tests.e2e.machines import latest, measure
 
 
 def test_every_selected_cell_of_the_smoke_profile_is_measured_under_kvm(tmp_path: Path) -> None:
-    # Small reads and large writes: two of the four workloads that a quickstart measures. Writes to the host's cache need
+    # Small reads and large writes: two of four workloads that a quickstart measures. Writes to the host's cache need
     # nothing but its CPU, whose speed under emulation changes too much within the three seconds of their slices.
     selected = "optane and (randread or seqwrite and not cached)"
     done = measure(tmp_path, "-k", selected, "--profile=smoke", "--rounds=1", "-v", f"--junit-xml={tmp_path}/junit.xml")
