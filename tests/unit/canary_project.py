@@ -41,9 +41,9 @@ pytest_plugins = ["harness.plugin"]
 
 
 def pytest_configure():
+    from harness import image
     from harness.guest.proxmox import client, session
     from harness.measure import host_measurer as environment
-    from harness.plugin import engine
 
     session.TIMEOUT_SECONDS = @TIMEOUT@
     client.SETTLE_SECONDS = client._LEAST_SETTLING = 0.3
@@ -62,7 +62,7 @@ def pytest_configure():
         **dict.fromkeys(("recipe_digest", "suite", "built_at", "kernel", "fio_version"), "none"),
     )
     guest = SimpleNamespace(name="guest", iso=iso, digest="0", path=Path(), manifest=manifest)
-    engine.ensure_images = lambda events: SimpleNamespace(guest=guest, emulator=guest, lab=guest, fio=guest, key=None)
+    image.ensure_images = lambda events: SimpleNamespace(guest=guest, emulator=guest, lab=guest, fio=guest, key=None)
 """
 # Without the plugin's care: exceptions of ours reach pytest as they are, which prints every variable of every frame.
 _BARE = """

@@ -404,12 +404,12 @@ PLAYBACK = """
 
 
 def pytest_configure():
+    from harness import image
     from harness.measure import host_measurer
-    from harness.plugin import engine
     from tests.unit.recorded_campaign import RecordedMeasurer
 
     host_measurer.HostMeasurer = RecordedMeasurer
-    engine.ensure_images = lambda events: None
+    image.ensure_images = lambda events: None
 """
 JUDGED = """
 title = "A disk"
