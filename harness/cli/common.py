@@ -74,7 +74,7 @@ def chosen_inventory(options: argparse.Namespace) -> Inventory:
 
 
 def chosen_store(path: Path, reports: Path) -> RunStore:
-    """The run at `path`, or of this name in the directory `reports`. ConfigError if there is no such run."""
+    """The run at `path`, or of this name in the directory `reports`. Raises ConfigError if there is none."""
     from harness.errors import ConfigError, ResultsError
     from harness.results import RunStore
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from harness.analysis import Estimate
+from harness.analysis import CONFIDENCE, Estimate
 
 if TYPE_CHECKING:
     from harness.results import CellRecord, PooledPercentile
@@ -150,10 +150,6 @@ def format_pooled(percentile: PooledPercentile | None) -> str:
     if percentile is None:
         return NONE
     return f"{microseconds(percentile.value)} {microseconds_range(percentile.low, percentile.high)}"
-
-
-CONFIDENCE = 0.95
-"""The confidence of the shown intervals. The intervals of a cell have a higher one if there were interim looks."""
 
 
 def sample_words(cell: CellRecord) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.analysis import (
+    CONFIDENCE,
     METRICS,
     MOST_SAMPLES,
     Estimate,
@@ -126,8 +127,7 @@ def allowed(host: float, budget: BudgetRecord) -> float:
     return max(limits) if budget.both == "looser" else min(limits)
 
 
-_CONFIDENCE = 0.95
-_ERROR_RATE = (1 - _CONFIDENCE) / 2
+_ERROR_RATE = (1 - CONFIDENCE) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def what_decides(record: CellRecord, budget: BudgetRecord, *, judged: int) -> st
         return "one block has no interval: measure at least four"
     if budget.p_value is not None and budget.p_value <= _ERROR_RATE:
         # The budget alone is exceeded, but the correction revokes that. So it needs the confidence of one among all.
-        needed = samples_to_decide(metric, budget, 1 - (1 - _CONFIDENCE) / judged, boots)
+        needed = samples_to_decide(metric, budget, 1 - (1 - CONFIDENCE) / judged, boots)
         return f"beyond its budget alone, not as one of {judged} judged: {_words(needed, n, noun)}"
     return _words(samples_to_decide(metric, budget, record.confidence, boots), n, noun)
 

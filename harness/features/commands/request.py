@@ -445,11 +445,11 @@ def require_same_unit(run: CommandRun, earlier: Iterable[CommandRun], where: str
 def read_run(printed: str, figure: OwnFigure, where: str, seconds: float, writes: int | None = None) -> CommandRun:
     """A run, from what run_command.sh printed. It may have written `writes` bytes. Raises CommandFailed."""
     head, _, output = printed.partition("\n")
-    words = [*head.split(), *"------"]
+    words = [*head.split(), *["-"] * 6]
     try:
         status, taken = int(words[0]), float(words[1])
         loops = None if words[2] == "-" else float(words[2])
-        cpus, written, size, fetched, read = (None if word == "-" else int(word) for word in words[3:8])
+        cpus, size, written, fetched, read = (None if word == "-" else int(word) for word in words[3:8])
     except ValueError:
         raise CommandFailed(f"{where}: it could not be started: {_quote_end(printed)}") from None
     if status == _NOTHING_RUN and taken == 0:

@@ -1,10 +1,10 @@
 # Runs a command in a directory of a file system on a device or in a file, in namespaces of its own.
 # $1: the mark of processes that measure, $2: the mount point, $3: seconds after which all of it is killed from outside,
 # then what the part inside gets. Program and command are in the environment (SYNCLOAD, COMMAND) if the arguments are empty.
-# Prints `STATUS SECONDS LOOPS CPUS WRITTEN SIZE FETCHED READ` and, from the second line on, what the command printed: the
-# loops per second of `syncload cpu` after it, the CPUs of the machine, the bytes that were written to the device, how much
-# the command printed, of which only the beginning may follow, the bytes that were read from the device, and those that
-# the command's processes read, from wherever. Status 125: nothing was run.
+# Prints `STATUS SECONDS LOOPS CPUS PRINTED WRITTEN FETCHED READ` and, from the second line on, what the command printed.
+# LOOPS: per second of `syncload cpu` after it. CPUS: of the machine. Then bytes. PRINTED: by the command, of which only
+# the beginning may follow. WRITTEN, FETCHED: to the device and from it. READ: by the command's processes, from wherever.
+# Status 125: nothing was run.
 set -u
 # shellcheck disable=SC2163 # the name and the value are in it
 export "$1"
@@ -74,13 +74,9 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do umount "$point/volume" 2>/dev/null && break; s
 [ -z "$group" ] || rmdir "$group" 2>/dev/null
 seconds=$(echo "$begun $ended" | awk '{ printf "%.2f", $2 - $1 }')
 [ -z "$read_before" ] || [ -z "$read_after" ] || bytes=$((read_after - read_before))
-echo "$sectors $(count_sectors)" | {
-    read -r written fetched written_after fetched_after
-    [ -z "$fetched_after" ] || written=$((512 * (written_after - written))) fetched=$((512 * (fetched_after - fetched)))
-    [ -n "$fetched_after" ] || written=- fetched=-
-    echo "$status $seconds ${loops:--} $(grep -c ^processor /proc/cpuinfo) $written $(wc -c <"$point/output") $fetched" \
-        "${bytes:--}"
-}
+moved=$(echo "$sectors $(count_sectors)" | awk 'NF == 4 { printf "%.0f %.0f", 512 * ($3 - $1), 512 * ($4 - $2) }')
+cpus=$(grep -c ^processor /proc/cpuinfo) printed=$(wc -c <"$point/output")
+echo "$status $seconds ${loops:--} $cpus $printed ${moved:-- -} ${bytes:--}"
 head -c "$most" "$point/output"
 INSIDE
 )

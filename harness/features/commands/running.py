@@ -110,10 +110,10 @@ def _list_loops(runs: Sequence[CommandRun]) -> tuple[float, ...]:
 
 def _sum_reads(runs: Sequence[CommandRun]) -> tuple[int, int] | None:
     """Bytes that the processes of all runs read, and that the volume gave; None without runs, or with unknown ones."""
-    read, fetched = [run.read for run in runs], [run.fetched for run in runs]
-    if not runs or None in read or None in fetched:
+    known = [(run.read, run.fetched) for run in runs if run.read is not None and run.fetched is not None]
+    if not runs or len(known) < len(runs):
         return None
-    return sum(filter(None, read)), sum(filter(None, fetched))
+    return sum(read for read, _ in known), sum(fetched for _, fetched in known)
 
 
 def run_in_turns(planned: PlannedCommand, host: str, opened: OpenSession) -> CommandRecord:

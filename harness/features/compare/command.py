@@ -162,7 +162,7 @@ def decide_status(comparison: RunComparison, inconclusive: Literal["fail", "skip
 def open_run(word: str, reports: Path) -> RunStore:
     """The run that a word of the command line names: by a path, a name in `reports`, or the URL of its results.json.
 
-    ConfigError if there is no such run.
+    Raises ConfigError if there is none.
     """
     return fetch_run(word, reports) if _IS_URL.match(word) else chosen_store(Path(word), reports)
 
@@ -208,7 +208,9 @@ def _download(url: str, shown: str) -> bytes:
             for part in answer.iter_content(1 << 16):
                 content += part
                 if len(content) > _MOST_FETCHED:
-                    raise ConfigError(f"{shown}: is larger than {_MOST_FETCHED >> 20} MiB, so it is no results.json")
+                    raise ConfigError(
+                        f"{shown}: is larger than {_MOST_FETCHED >> 20} MiB, which is too large for a results.json"
+                    )
                 if time.monotonic() > deadline:
                     raise ConfigError(f"{shown}: has not arrived after {_WHOLE_SECONDS} s")
     except (requests.RequestException, ValueError) as error:

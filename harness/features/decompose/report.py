@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from harness.analysis import Estimate
+from harness.analysis import CONFIDENCE, Estimate
 from harness.feature import FeatureReport, ReportPlace
 from harness.features.decompose.records import DecompositionRecord
 from harness.report.blocks import (
@@ -32,7 +32,6 @@ from harness.report.blocks import (
 )
 from harness.report.draw import HOST, LAYER, VIRTUALISATION, Bar, Figure, draw_bars, find_starts, safe
 from harness.report.numbers import (
-    CONFIDENCE,
     count,
     microseconds,
     percent_interval,

@@ -163,7 +163,7 @@ def find_copies(files: Sequence[SourceFile]) -> Iterator[tuple[Path, str]]:
     for file in files:
         other = first.setdefault((file.arm, file.data), file.path)
         if other is not file.path:
-            yield file.path, f"{file.path} has the content of {other}, and a copy is no further sample"
+            yield file.path, f"{file.path} has the content of {other}, and a copy is not another measurement"
 
 
 def _is_copy(one: Point, other: Point) -> bool:

@@ -361,7 +361,7 @@ def post_document(url: str, text: str) -> str:
 
 
 def _require_web_server(url: str) -> None:
-    # What is no URL may still have a password, at a place where it cannot be found.
+    # Not shown: a text that is not a URL may have a password where hide_passwords does not look for one.
     if not url.lower().startswith(("https://", "http://")):
         raise ConfigError("--post: this is not the URL of a web server", hint="for example https://host/runs")
 

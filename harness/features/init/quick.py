@@ -100,7 +100,7 @@ def choose_storage(offers: Offers, wanted: str | None) -> StorageOffer:
     reasons = [
         one_line(f"{other.what}: {other.why}") for other in offers.other_storages if f" {wanted} " in f" {other.what} "
     ]
-    why = "; ".join(reasons) or "it is no storage of the host, and a directory begins with / or ./"
+    why = "; ".join(reasons) or "the host has no storage of this name, and a directory begins with / or ./"
     raise ConfigError(f"{one_line(wanted)} cannot be measured: {why}", hint=_list_choices(offers))
 
 

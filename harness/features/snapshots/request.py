@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field, Strict
 
-from harness.analysis import Estimate, estimate_overhead
+from harness.analysis import CONFIDENCE, Estimate, estimate_overhead
 from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.attach import Attach
@@ -22,7 +22,6 @@ from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 
-CONFIDENCE = 0.95
 _BOTH = 2
 """Slices of a pair: with a snapshot and without."""
 _PAUSE = 3.0

@@ -60,8 +60,8 @@ def test_a_figure_is_read(figure: OwnFigure, output: str, value: float) -> None:
 
 
 def test_what_was_counted_beside_a_run_is_read() -> None:
-    run = read_run("0 2.50 4125.83 4 1048576\n", OwnFigure(), "it", 30)
-    assert (run.loops, run.cpus, run.written) == (4125.83, 4, 1 << 20)
+    run = read_run("0 2.50 4125.83 4 12 1048576 4096 8192\n", OwnFigure(), "it", 30)
+    assert (run.loops, run.cpus, run.written, run.fetched, run.read) == (4125.83, 4, 1 << 20, 4096, 8192)
     assert read_run("0 2.50 - 4 0\n", OwnFigure(), "it", 30).loops is None
 
 
@@ -80,7 +80,7 @@ def test_what_was_counted_beside_a_run_is_read() -> None:
         (OwnFigure(regex="tps = ([0-9.]+)"), "0 1.00\ntps = 1.5e+06\n", "'1.5' is only a part of '1.5e\\+06'"),
         (OwnFigure(regex="tps = ([0-9.]+?)"), "0 1.00\ntps = 15\n", "'1' is only a part of '15'"),
         (OwnFigure(regex="([0-9.]+) ms"), "0 1.00\nx: -5 ms\n", "'5' is only a part of '-5'"),
-        (OwnFigure(regex="x=(.*)"), f"0 1.00 - 4 0 {MOST_OUTPUT + 1}\nx=1\n", "printed more than 256 KiB"),
+        (OwnFigure(regex="x=(.*)"), f"0 1.00 - 4 {MOST_OUTPUT + 1} 0\nx=1\n", "printed more than 256 KiB"),
         (OwnFigure(regex="x=(.*)"), "0 1.00\nnothing\n", "nothing in the output matches .* it printed: nothing"),
         (OwnFigure(json="a.b"), '0 1.00\n{"a": 1}\n', "has no 'a.b'"),
         (OwnFigure(json="a"), "0 1.00\n{{{{\n", "has no JSON"),

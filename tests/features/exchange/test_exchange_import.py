@@ -155,7 +155,8 @@ def test_a_copy_of_a_file_is_no_further_sample(capsys: pytest.CaptureFixture[str
         Path(name).write_bytes(original.read_bytes())
     assert import_here("--host", fio_file("3.36"), "copy.json", "--guest", f"lvm={later}", "again.json") == 0
     assert (
-        "left out: again.json has the content of later.json, and a copy is no further sample" in capsys.readouterr().out
+        "left out: again.json has the content of later.json, and a copy is not another measurement"
+        in capsys.readouterr().out
     )
     cell = imported().read_results().cell(LVM)
     assert len(cell.metrics["iops"].host) == len(cell.metrics["iops"].guest) == 1
