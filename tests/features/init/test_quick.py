@@ -45,7 +45,7 @@ def test_a_reason_is_found_by_a_name_with_blanks() -> None:
         offers = Offers((SMALL,), other_storages=(NotOffered(f"directory {path}", "it is mounted read-only"),))
         with pytest.raises(ConfigError, match=r"/my images cannot be measured: directory /my.images: it is "):
             choose_storage(offers, path)
-    why = r"^images cannot be measured: the host has no storage of this name, and a directory begins with / or \./$"
+    why = r"^images cannot be measured: the host has no storage of this name, and a directory begins with / or \./"
     with pytest.raises(ConfigError, match=why):
         choose_storage(Offers((SMALL,)), "images")
 
