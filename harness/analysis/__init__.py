@@ -38,14 +38,9 @@ from harness.analysis.histogram import (
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
 from harness.analysis.samples import IN_ORDER, Samples, Spread, t_cdf, t_quantile
 from harness.analysis.slices import (
-    BootVariance,
     CarryOver,
     Observation,
-    SliceVariance,
-    choose_slice,
-    estimate_boot_variance,
     estimate_drift,
-    estimate_variance_components,
     find_carry_over,
     fit_slope,
     has_drifted,
@@ -55,9 +50,7 @@ from harness.analysis.stopping import (
     Reason,
     count_samples_to_show,
     decided,
-    pool_sd,
     power_to_decide,
-    smallest_detectable,
 )
 from harness.analysis.verdict import (
     Both,

@@ -29,16 +29,6 @@ def t_cdf(t: float, df: float) -> float:
     return float(stdtr(_check_freedom(df), t))
 
 
-def noncentrality(t: float, df: float, power: float) -> float:
-    """The noncentrality at which the noncentral t (Owen 1968) exceeds `t` with probability `power`.
-
-    It has `df` degrees of freedom; `power` is above P(T > `t`) of the central t and below 1.
-    """
-    from scipy.special import nctdtrinc  # noqa: PLC0415
-
-    return float(nctdtrinc(_check_freedom(df), 1 - power, t))
-
-
 def _check_freedom(df: float) -> float:
     if not 1 <= df < math.inf:
         raise ValueError(f"Student's t needs at least one degree of freedom, not {df}")

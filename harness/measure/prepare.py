@@ -19,8 +19,8 @@ from harness.lab.guard import run_all
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
-from harness.layout.backup_file import backup_file, refuse_backup
 from harness.layout.build import Layouts
+from harness.layout.device import backup_file, refuse_backup
 from harness.layout.layers import BARE
 from harness.layout.regions import read_encryption
 from harness.layout.source import BlockSource

@@ -24,10 +24,10 @@ from harness.analysis import (
     exceeds_p_value,
     log_ratios,
     mean_interval,
-    pool_sd,
     proven_below,
     t_quantile,
 )
+from harness.features.calibrate.noise import pool_sd
 from harness.features.steady.criteria import judge_steadiness
 
 

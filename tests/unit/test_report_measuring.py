@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from harness.analysis import METRICS, smallest_detectable
+from harness.analysis import METRICS
+from harness.features.calibrate.noise import smallest_detectable
 from harness.report.background import course_sentence, find_conditionings, orders_of
 from harness.report.contents import find_banners, lab_sentences
 from harness.report.markdown import markdown_table

@@ -14,8 +14,7 @@ from harness.lab.created import CreationLog, Processes, read_log
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.lab.pin import why_unsafe
 from harness.lab.storage_look import look_at
-from harness.layout.backup_file import backup_file, refuse_backup
-from harness.layout.device import block_device
+from harness.layout.device import backup_file, block_device, refuse_backup
 from harness.layout.source import BlockSource
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, creation_log

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from platformdirs import user_state_path
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from harness.analysis import SliceVariance, choose_slice, smallest_detectable
 from harness.errors import ResultsError
+from harness.features.calibrate.noise import SliceVariance, choose_slice, smallest_detectable
 from harness.files import write_atomically
 from harness.lab.inventory import HostSpec
 from harness.model.mode import LabKind

@@ -11,18 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from harness.analysis import (
-    METRICS,
-    Estimate,
-    choose_slice,
-    estimate_added,
-    estimate_boot_variance,
-    estimate_overhead,
-    estimate_variance_components,
-    log_ratios,
-    pool_sd,
-    smallest_detectable,
-)
+from harness.analysis import METRICS, Estimate, estimate_added, estimate_overhead, log_ratios
 from harness.config.names import choices
 from harness.errors import ConfigError, ResultsError
 from harness.events import Events
@@ -51,6 +40,13 @@ from harness.features.calibrate.measuring import (
     plan_host_delay,
     plan_same_device,
     plan_slices,
+)
+from harness.features.calibrate.noise import (
+    choose_slice,
+    estimate_boot_variance,
+    estimate_variance_components,
+    pool_sd,
+    smallest_detectable,
 )
 from harness.image import ImageSet
 from harness.lab.inventory import ROOT, HostSpec

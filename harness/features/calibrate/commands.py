@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from harness.analysis.slices import LEAST_MEANS
 from harness.cli.common import FAILED, add_json, chosen_inventory, number_from, print_json, terminal_events
+from harness.features.calibrate.noise import LEAST_MEANS
 
 
 def add_commands(commands: Any) -> None:

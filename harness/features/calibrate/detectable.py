@@ -14,19 +14,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from harness.analysis import (
-    CONFIDENCE,
-    METRICS,
-    Sequential,
-    Verdict,
-    estimate_boot_variance,
-    log_ratios,
-    pool_sd,
-    smallest_detectable,
-)
+from harness.analysis import CONFIDENCE, METRICS, Sequential, Verdict, log_ratios
 from harness.errors import ResultsError
 from harness.feature import PlannedRuns
 from harness.features.calibrate.calibration import Calibration, blocks_of_boots, choose_common_slice, find_calibration
+from harness.features.calibrate.noise import estimate_boot_variance, pool_sd, smallest_detectable
 from harness.lab.inventory import HostSpec
 from harness.model.mode import Budget, Cell, LabKind, lab_kind_of
 from harness.model.workloads import Profile, find_profile

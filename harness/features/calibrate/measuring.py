@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
-from harness.analysis.slices import LEAST_MEANS, SHORTEST_S
 from harness.errors import MeasurementError, Unsupported
 from harness.events import Events, Note
 from harness.features.calibrate.memory_disk import create_memory_disk
+from harness.features.calibrate.noise import LEAST_MEANS, SHORTEST_S
 from harness.guest.protocol import Hypervisor
 from harness.image import ImageSet
 from harness.lab.created import CreationLog

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from harness.analysis import Verdict, smallest_detectable
+from harness.analysis import Verdict
 from harness.features.calibrate.calibration import find_calibration, find_path, write_calibration
 from harness.features.calibrate.detectable import (
     MOST_RUNS,
@@ -24,6 +24,7 @@ from harness.features.calibrate.detectable import (
     list_detectable,
     measure_scatter,
 )
+from harness.features.calibrate.noise import smallest_detectable
 from harness.lab.inventory import DiskById, HostSpec
 from harness.model.mode import Budget
 from harness.results import Run, RunStore

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from harness.analysis import SliceVariance, choose_slice, estimate_variance_components
+from harness.features.calibrate.noise import SliceVariance, choose_slice, estimate_variance_components
 
 
 def test_the_best_slice_is_the_best_of_many() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import estimate_overhead, pool_sd, smallest_detectable
-from harness.analysis.samples import noncentrality
+from harness.analysis import estimate_overhead
+from harness.features.calibrate.noise import noncentrality, pool_sd, smallest_detectable
 
 
 @pytest.mark.parametrize("df", [1, 2, 4, 9, 30, 200])

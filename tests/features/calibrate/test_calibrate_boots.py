@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.analysis import estimate_boot_variance
+from harness.features.calibrate.noise import estimate_boot_variance
 
 
 def test_components_by_hand() -> None:
