@@ -96,7 +96,7 @@ def list_kinds(fit: Callable[[KindRules], bool]) -> str:
     return " or ".join(f'"{kind}"' for kind, rules in KINDS.items() if fit(rules))
 
 
-_HINT = "docs/reference/file-keys.md has every key"
+KEYS_HINT = "docs/reference/file-keys.md has every key"
 
 
 class DiskKeys(TomlTable):
@@ -159,7 +159,7 @@ class LabKeys(TomlTable):
 
 def load_lab(path: Path) -> Inventory:
     """The lab from the file `path`. A ConfigError lists all problems, one per line, with key and allowed values."""
-    return lab_of(read_toml(path, what="lab", hint=_HINT), str(path))
+    return lab_of(read_toml(path, what="lab", hint=KEYS_HINT), str(path))
 
 
 def lab_of(data: dict[str, Any], source: str) -> Inventory:
@@ -218,7 +218,7 @@ def _find_named_twice(table: LabKeys) -> Iterator[str]:
 
 
 def _refuse(source: str, problems: Iterable[str]) -> ConfigError:
-    return ConfigError("\n".join(f"{source}: {problem}" for problem in problems), hint=_HINT)
+    return ConfigError("\n".join(f"{source}: {problem}" for problem in problems), hint=KEYS_HINT)
 
 
 def _make_host(name: str, table: HostKeys, problems: list[str]) -> HostSpec:

@@ -237,7 +237,7 @@ def api_spec(where: str, table: ApiKeys | None, problems: list[str]) -> ApiSpec 
         problems.append(f"{where}.secret: allowed: exactly one of env, file and keyring")
         return None
     if table.ca_file and table.fingerprint:
-        problems.append(f"{where}.fingerprint: cannot be used with ca_file; allowed: one of the two")
+        problems.append(f"{where}.fingerprint: cannot be used with {where}.ca_file; allowed: one of the two")
     parts = urlsplit(table.url)
     return ApiSpec(
         host=parts.hostname or "",

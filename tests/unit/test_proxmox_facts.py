@@ -126,15 +126,15 @@ def test_only_a_lock_that_pve_did_not_get_is_waited_for(said: str, nothing_done:
     ("said", "what_to_do"),
     [
         ("KVM virtualisation configured, but not available. Either disable in VM configuration", "kvm = false"),
-        ("hostname lookup 'pve' failed - failed to get address info for: pve", "host.NAME.api.node"),
+        ("hostname lookup 'pve' failed - failed to get address info for: pve", "host.node1.api.node"),
         ("cfs-lock 'file-storage_cfg' error: no quorum!", "pvecm status"),
         ("VM is locked (snapshot)", "qm unlock"),
         ("Only root may use this option.", "root@pam with a password"),
         ("Permission check failed (/vms/9000, VM.Allocate)", "docs/proxmox.md"),
     ],
 )
-def test_an_error_of_pve_gets_its_remedy(said: str, what_to_do: str) -> None:
-    assert what_to_do in (find_remedy(said, API) or "")
+def test_an_error_of_pve_gets_its_remedy(said: str, what_to_do: str, client: Client) -> None:
+    assert what_to_do in (find_remedy(said, client) or "")
 
 
 # Which disk, which node, who may see what

@@ -139,7 +139,7 @@ STORE = "host.pve1.disk.vmstore"
         ),
         ('{ env = "PVE_TOKEN" }', "{}", f"{API}.secret: allowed: exactly one of env, file and keyring"),
         (PIN, "0A:0B", f'{API}.fingerprint = "0A:0B": allowed: text that matches'),
-        ("fingerprint", 'ca_file = "/ca.pem"\nfingerprint', f"{API}.fingerprint: cannot be used with ca_file"),
+        ("fingerprint", 'ca_file = "/ca.pem"\nfingerprint', f"{API}.fingerprint: cannot be used with {API}.ca_file"),
         (
             f'fingerprint = "{PIN}"',
             'ca_file = "~nobody-here/ca.pem"',

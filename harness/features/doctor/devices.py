@@ -45,7 +45,7 @@ _LINK_SLEEPS = "a link that sleeps between two requests takes microseconds to wa
 def _check_disks(state: HostState) -> Iterator[HostFinding]:
     if not state.disks:
         why = "scheduler, queue and link of a disk are checked only if a lab file names the disk"
-        yield HostFinding("disks under test", "none named", Level.UNKNOWN, why, "virt-overhead doctor --lab=FILE")
+        yield HostFinding("disks under test", "none named", Level.UNKNOWN, why, "name one in the lab file")
     for disk in state.disks:
         if not disk.device:
             yield _report_missing(disk)

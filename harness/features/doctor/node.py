@@ -84,7 +84,7 @@ def examine_node(host: HostSpec, spec: ProxmoxSpec, state: NodeState) -> list[Ho
     """The findings of all checks, in the order in which they are shown."""
     return [
         _version(state),
-        _reached(spec, state),
+        _reached(host.name, spec, state),
         *_privileges(host, spec, state),
         _passthrough(spec),
         _virtualisation(spec.guest, state),
@@ -109,15 +109,15 @@ def _version(state: NodeState) -> HostFinding:
     return HostFinding("Proxmox VE", state.version, Level.ADVICE, why, f"upgrade to {OLDEST[0]}.{OLDEST[1]} or newer")
 
 
-def _reached(spec: ProxmoxSpec, state: NodeState) -> HostFinding:
+def _reached(name: str, spec: ProxmoxSpec, state: NodeState) -> HostFinding:
     why = "disks are checked over SSH, and their users through the API: both must be the same node"
     if state.reached == spec.api.node:
         return HostFinding("node", spec.api.node, Level.OK, why)
-    advice = "correct node under [host.NAME.api], or address under [host.NAME]"
+    advice = f"correct host.{name}.api.node or host.{name}.address"
     leads = f"SSH leads to {state.reached}"
     if not state.reached:
         leads = "commands run on a machine that is not a node of Proxmox VE"
-        advice = "name root's SSH key for the node as key under [host.NAME]: without it, commands run on this machine"
+        advice = f"name root's SSH key for the node as host.{name}.key: without it, commands run on this machine"
     return HostFinding("node", f"the API is on {spec.api.node}, but {leads}", Level.PROBLEM, why, advice)
 
 

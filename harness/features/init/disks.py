@@ -70,6 +70,8 @@ class Offers:
     other_storages: tuple[NotOffered, ...] = ()
     other_disks: tuple[NotOffered, ...] = ()
     notes: tuple[str, ...] = ()
+    needs_key: bool = False
+    """Whether a run needs an SSH key that is still missing: no command can run on the node."""
 
     @property
     def ready(self) -> tuple[StorageOffer, ...]:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, HarnessError
 from harness.features.init.commands import OUTPUT, UNKNOWN_NODE, InitRequest
 from harness.features.init.disks import DiskOffer, Names, NotOffered, Offers, StorageOffer, find_disks, is_root, show
 from harness.features.init.storages import find_storages
 from harness.files import write_atomically
 from harness.lab.hosts import connect
 from harness.lab.inventory import HostSpec, ProxmoxSpec, withdraw_secrets
-from harness.lab.lab_file import lab_of
+from harness.lab.lab_file import KEYS_HINT, lab_of
 from harness.lab.transport.base import Runner
 from harness.terminal import clean_json
 from harness.units import format_size
@@ -73,6 +74,8 @@ def list_next_steps(offers: Offers, file: str) -> Iterator[str]:
     """The commands to run next with the lab file `file`, each with its purpose as a comment of the shell."""
     lab = f"--lab={shlex.quote(file)}"
     run = f"virt-overhead run {lab} --profile=smoke"
+    if offers.needs_key:
+        yield f"# first name root's SSH key for the node in {show(file)}: the doctor and runs need it"
     yield f"virt-overhead doctor {lab}    # is the host fit for measuring?"
     if offers.ready:
         first = offers.ready[0]
@@ -133,6 +136,10 @@ def _value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+_OF_API = ("user", "token", "secret", "ca_file", "fingerprint", "node")
+_OPTIONS = {f"api.{key}": f"--{key.replace('_', '-')}" for key in _OF_API}
+_OPTIONS |= {"key": "--key", "port": "--ssh-port", "guest.address": "--guest-address"}
+"""The option for a key of a node's table; `--proxmox` has the others. For other hosts, `--ssh` has all but the key."""
 SOURCE = "virt-overhead init"
 """The name of the command line in messages."""
 
@@ -173,12 +180,28 @@ def inspect_requested(request: InitRequest, path: str | None = None) -> tuple[di
 
     Raises ConfigError, LabUnavailable, HostError.
     """
-    spec = _parse_host(request.name, request.host)
-    withdraw_secrets([spec])
-    with closing(connect(spec)) as runner:
-        if spec.proxmox is not None:
-            return _inspect_node(request, spec.proxmox, runner)
-        return request.host, inspect_host(runner, Names.besides(request.reserved), path)
+    with name_options(request):
+        spec = _parse_host(request.name, request.host)
+        withdraw_secrets([spec])
+        with closing(connect(spec)) as runner:
+            if spec.proxmox is not None:
+                return _inspect_node(request, spec.proxmox, runner)
+            return request.host, inspect_host(runner, Names.besides(request.reserved), path)
+
+
+@contextmanager
+def name_options(request: InitRequest) -> Iterator[None]:
+    """Errors name the options of the command line, because the lab file with these keys does not exist yet."""
+    try:
+        yield
+    except HarnessError as error:
+        key = re.compile(rf"(?:{SOURCE}: )?\bhost\.{re.escape(request.name)}\.([a-z_.]*[a-z])")
+        options, host = ({"key": "--key"}, "--ssh") if request.host["kind"] == "ssh" else (_OPTIONS, "--proxmox")
+        error.message, hint = (
+            key.sub(lambda match: options.get(match[1], host), text) for text in (error.message, error.hint or "")
+        )
+        error.hint = "virt-overhead init --help explains the options" if hint == KEYS_HINT else hint or None
+        raise
 
 
 def inspect_host(runner: Runner, names: Names, path: str | None = None) -> Offers:

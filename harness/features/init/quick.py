@@ -52,6 +52,11 @@ def measure_quickly(request: QuickRequest) -> NoReturn:
     wanted = name_directory(request.storage) if request.host.host["kind"] == "local" else request.storage
     is_path = wanted is not None and wanted.startswith("/")
     host, offers = inspect_requested(request.host, wanted if is_path else None)
+    if offers.needs_key:
+        raise ConfigError(
+            f"host {request.host.name}: a run needs root's SSH key for the node, because fio runs there, too",
+            hint="name it with --key FILE, or start quick on the node itself",
+        )
     storage = choose_storage(offers, wanted)
     if request.vm is not None:
         host = host | {"guest": {"borrow": request.vm, "reach": "agent"}}

@@ -292,7 +292,7 @@ def inspect_node(client: Client, runner: Runner, names: Names) -> Offers:
         free, used = find_disks(runner, names, partial(read_claims, client, runner))
         return Offers(tuple(storages), tuple(free), tuple(others), tuple(used))
     notes = ("disks were not inspected, because no command can run on the node without its SSH key (--key)",)
-    return Offers(tuple(storages), (), tuple(others), tuple(_listed_disks(client)), notes)
+    return Offers(tuple(storages), (), tuple(others), tuple(_listed_disks(client)), notes, needs_key=True)
 
 
 def _format_storage(client: Client, entry: Mapping[str, Any], names: Names) -> StorageOffer | NotOffered:

@@ -71,17 +71,15 @@ def parse_node(upid: str) -> str:
 
 _REMEDIES: Mapping[tuple[str, ...], str] = {
     ("only root",): f"PVE allows this only to {ROOT} with a password, not to {{who}}: see docs/proxmox.md",
-    (
-        "permission check failed",
-    ): "give {who} the privilege in this message; docs/proxmox.md has a role with all that runs need",
-    ("bridge", "does not exist"): "name a bridge of the node as host.NAME.guest.bridge",
+    ("permission check failed",): "give {who} this privilege; docs/proxmox.md has roles with all that runs need",
+    ("bridge", "does not exist"): "name a bridge of the node as host.{host}.guest.bridge",
     ("storage", "does not exist"): "name a storage of the node; `pvesm status` lists them",
     ("vm is locked",): "wait for the task that holds the lock; if it has ended: qm unlock VMID on the node, "
     "then, if a run left the VM: virt-overhead reap",
     ("kvm virtualisation configured",): "enable virtualisation in the node's firmware, or set kvm = false under "
-    "host.NAME.guest",
-    ("hostname lookup",): "set host.NAME.api.node to the output of `hostname` on the node",
-    ("no such cluster node",): "set host.NAME.api.node to the output of `hostname` on the node",
+    "host.{host}.guest",
+    ("hostname lookup",): "set host.{host}.api.node to the output of `hostname` on the node",
+    ("no such cluster node",): "set host.{host}.api.node to the output of `hostname` on the node",
     ("cfs-lock",): "check whether the cluster has its quorum: pvecm status on the node",
     ("no quorum",): "check whether the cluster has its quorum: pvecm status on the node",
 }
@@ -98,11 +96,11 @@ def is_lock_timeout(reason: str) -> bool:
     return "got lock request timeout" in reason or ("got timeout" in reason and "lock" in reason)
 
 
-def find_remedy(reason: str, spec: ApiSpec) -> str | None:
+def find_remedy(reason: str, client: Client) -> str | None:
     """What to do about an error of PVE, if its text is known."""
     reason = reason.lower()
     remedies = (text for words, text in _REMEDIES.items() if all(word in reason for word in words))
-    return next((text.format(who=spec.who) for text in remedies), None)
+    return next((text.format(who=client.spec.who, host=client.host) for text in remedies), None)
 
 
 _LISTS = re.compile(
@@ -450,7 +448,7 @@ class Client:
             f"     {failed.log.tail}",
             status=0,
             reason=reason,
-            hint=find_remedy(reason, self.spec) or f"the whole log, on the node: pvenode task log {failed.upid}",
+            hint=find_remedy(reason, self) or f"the whole log, on the node: pvenode task log {failed.upid}",
         )
 
     def _call(self, method: str, path: str, params: Params, end: Deadline) -> Any:
@@ -472,9 +470,10 @@ class Client:
                     f"host {self.host}: {method.upper()} {path}: Proxmox VE answers {error.status}: {error.reason}"
                 )
                 if error.status == _UNAUTHORIZED:
-                    raise LabUnavailable(message, hint=f"check user and secret under host.{self.host}.api") from None
+                    keys = (f"host.{self.host}.api.{key}" for key in ("user", "token", "secret"))
+                    raise LabUnavailable(message, hint=f"check {', '.join(keys)}") from None
                 raise PveError(
-                    message, status=error.status, reason=error.reason, hint=find_remedy(error.reason, self.spec)
+                    message, status=error.status, reason=error.reason, hint=find_remedy(error.reason, self)
                 ) from None
         raise AssertionError("unreachable: the second attempt returns or raises")
 

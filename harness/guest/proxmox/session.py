@@ -133,7 +133,8 @@ def _read_secret_file(name: str, _user: str, where: str) -> Secret:
                 raise ConfigError(f"{where}: others may read {path} (mode {mode:04o})", hint=f"chmod 600 {path}")
             secret = _read_line(file)
     except (OSError, RuntimeError) as error:
-        raise ConfigError(f"{where}: {name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{where}: {name} cannot be read: {why}", hint="name a file that has the secret") from None
     if secret is None:
         raise ConfigError(f"{where}: the first line of {path} is not text in UTF-8")
     return secret
@@ -485,7 +486,7 @@ def log_in(spec: ApiSpec, secret: Secret, host: str) -> Login:
         http.close()
         raise LabUnavailable(
             f"host {host}: Proxmox VE refuses the login of {error}",
-            hint=f"check user and secret under host.{host}.api; a user with a second factor needs a token",
+            hint=f"check host.{host}.api.user and host.{host}.api.secret; a user with a second factor needs a token",
         ) from None
     except Unanswered as error:
         http.close()
@@ -531,7 +532,7 @@ def explain_unreachable(spec: ApiSpec, host: str, error: Unanswered) -> LabUnava
         case Trouble.CANNOT_SEND:
             return LabUnavailable(
                 f"host {host}: no request can be sent to {where}{by}: {error}",
-                hint=f"correct url or ca_file under host.{host}.api, or the environment's HTTPS_PROXY",
+                hint=f"correct host.{host}.api.url or host.{host}.api.ca_file, or the environment's HTTPS_PROXY",
             )
         case Trouble.OTHER_CERTIFICATE:
             return LabUnavailable(
@@ -541,7 +542,7 @@ def explain_unreachable(spec: ApiSpec, host: str, error: Unanswered) -> LabUnava
         case Trouble.NOT_TRUSTED:
             return LabUnavailable(
                 f"host {host}: the certificate of {where}{by} is not trusted: {error}",
-                hint=f"copy /etc/pve/pve-root-ca.pem from the node and set host.{host}.api.ca_file to the copy, "
+                hint=f"copy /etc/pve/pve-root-ca.pem from the node and name the copy as host.{host}.api.ca_file, "
                 f"or pin the fingerprint that `pvenode cert info` shows there{past}",
             )
         case Trouble.NOT_PROXMOX:

@@ -142,6 +142,37 @@ def test_without_a_key_the_lab_file_says_where_commands_run(client: Client, shel
     assert "# key" not in write_lab_text("pve1", {**host, "key": "/k"}, offers, "lab.toml")
 
 
+def test_a_refused_login_names_the_options_of_the_command(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PVE_PASSWORD", "wrong")
+    command = ["init", "--proxmox", f"127.0.0.1:{serving.port}", "--secret", "env:PVE_PASSWORD"]
+    assert main(command) == 1
+    assert "from the node and name the copy as --ca-file, or pin" in capsys.readouterr().err
+    monkeypatch.setenv("PVE_PASSWORD", "wrong")
+    assert main([*command, "--ca-file", str(serving.authority)]) == 1
+    assert "refuses the login of root@pam\n  -> check --user and --secret; a user with" in capsys.readouterr().err
+    monkeypatch.setenv("PVE_PASSWORD", PASSWORD)
+    assert main([*command, "--ca-file", str(serving.authority), "--node", "pev"]) == 1
+    assert "-> set --node to the output of `hostname` on the node" in capsys.readouterr().err
+
+
+def test_without_a_key_the_first_step_is_to_name_one(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["--proxmox", f"127.0.0.1:{serving.port}", "--secret", "env:PVE_PASSWORD"]
+    given += ["--ca-file", str(serving.authority)]
+    monkeypatch.setenv("PVE_PASSWORD", PASSWORD)
+    assert main(["init", *given]) == 0
+    assert "next:\n  # first name root's SSH key for the node in lab.toml" in capsys.readouterr().out
+    monkeypatch.setenv("PVE_PASSWORD", PASSWORD)
+    assert main(["quick", *given]) == 2
+    assert "-> name it with --key FILE" in capsys.readouterr().err
+    assert not (tmp_path / "reports").exists()
+
+
 def test_a_free_disk_is_offered_and_one_that_a_vm_has_is_not(client: Client, on_node: NodeShell) -> None:
     (disk,) = inspect_node(client, on_node, Names()).disks
     assert (disk.id, disk.serial, disk.device) == (LINK, "PVETEST_disk1", "/dev/sdb")
@@ -255,19 +286,19 @@ PIN = ":".join(["0a"] * 32)
         (["--key", "/k"], "--key needs --ssh or --proxmox"),
         (["--ca-file", "/ca.pem"], "--ca-file needs --proxmox"),
         (["--guest-address", "10.0.0.5/8"], "--guest-address needs --proxmox"),
-        (["--proxmox", "h", "--secret", "env:P", "--guest-address", "x"], 'host.h.guest.address = "x": '),
+        (["--proxmox", "h", "--secret", "env:P", "--guest-address", "x"], '--guest-address = "x": '),
         (["--proxmox", "h"], "--proxmox needs --secret env:VARIABLE"),
         (["--proxmox", "h", "--secret", "hunter2"], "--proxmox needs --secret env:VARIABLE"),
         (["--proxmox", "h:99999", "--secret", "env:P"], "--proxmox h:99999: allowed: HOST or HOST:PORT"),
         (["--proxmox", "h", "--secret", "env:P", "--ssh-port", "2222"], "--ssh-port needs --proxmox and --key"),
         (["--ssh-port", "2222"], "--ssh-port needs --proxmox and --key"),
         (["--proxmox", "root@h", "--secret", "env:P"], "--proxmox root@h: allowed: HOST or HOST:PORT"),
-        (["--proxmox", "h", "--secret", "env:P", "--user", "root"], 'host.h.api.user = "root": allowed: a name with'),
+        (["--proxmox", "h", "--secret", "env:P", "--user", "root"], ': --user = "root": allowed: a name with'),
         (
             ["--proxmox", "h", "--secret", "env:P", "--ca-file", "/c", "--fingerprint", PIN],
-            "host.h.api.fingerprint: cannot be used with ca_file",
+            "--fingerprint: cannot be used with --ca-file",
         ),
-        (["--ssh", "a/b", "--key", "/k"], 'host.a-b.address = "a/b": allowed: only a name or an address'),
+        (["--ssh", "a/b", "--key", "/k"], ': --ssh = "a/b": allowed: only a name or an address'),
     ],
 )
 def test_a_mistake_on_the_command_line_is_a_usage_error(
@@ -277,6 +308,7 @@ def test_a_mistake_on_the_command_line_is_a_usage_error(
     assert main(["init", *words]) == 2
     error = capsys.readouterr().err
     assert said in error
+    assert "host." not in error, "the lab file with such keys does not exist yet"
     assert "hunter2" not in error
     assert list(tmp_path.iterdir()) == []
 
