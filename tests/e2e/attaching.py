@@ -74,6 +74,15 @@ def a_file(runner: Runner, name: str, size: int = 16 * MIB) -> BlockSource:
     return BlockSource(path, "file", 0, size, grant=granted(path, runner))
 
 
+def source_of(runner: Runner, name: str) -> BlockSource:
+    """A new file that becomes a disk: RAW, or qcow2 if it is called so."""
+    if name != "qcow2":
+        return a_file(runner, name)
+    path = f"{DIRECTORY}/{name}"
+    runner.run(["qemu-img", "create", "-q", "-f", "qcow2", path, "16M"], deadline=patience(30))
+    return BlockSource(path, "file", 0, 16 * MIB, format="qcow2", grant=granted(path, runner))
+
+
 def differences(asked: Mapping[str, Attachment], found: Mapping[str, Effective]) -> list[str]:
     checks = {name: configuration_check(attach, found[name]) for name, attach in asked.items()}
     return [

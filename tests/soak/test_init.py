@@ -12,9 +12,9 @@ from harness.lab import embedded
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
 from tests.e2e.machines import command, latest, measure
-from tests.e2e.test_local_host import fio_in_path, local_libvirt
 from tests.e2e.test_proxmox import SECRETS, Node, node
 from tests.patience import patience
+from tests.soak.test_local_host import fio_in_path, local_libvirt
 
 __all__ = ["fio_in_path", "host", "local_libvirt", "node"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.machines import latest
-from tests.e2e.test_local_host import fio_in_path, local_libvirt
 from tests.package.installed import Installed, install
+from tests.soak.test_local_host import fio_in_path, local_libvirt
 
 __all__ = ["fio_in_path", "local_libvirt"]
 

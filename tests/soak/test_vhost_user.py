@@ -11,8 +11,8 @@ from harness.model.attach import Attach
 from tests.e2e.attaching import Lab
 from tests.e2e.conftest import host, lab_host
 from tests.e2e.machines import latest, measure
-from tests.e2e.test_attach import served
 from tests.patience import patience
+from tests.soak.test_attach import served
 
 __all__ = ["host", "lab_host"]
 
