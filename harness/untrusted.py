@@ -81,7 +81,7 @@ def parse_json(
     """
     _check_size(text, source, error, hint, most_bytes)
     with reading(source, error, hint=hint):
-        decoded = text.decode() if isinstance(text, bytes) else text
+        decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         if after_notes:
             return parse_first_json(
                 decoded, max(decoded.find("{"), 0), source, error, hint=hint, most_bytes=most_bytes

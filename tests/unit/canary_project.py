@@ -43,18 +43,21 @@ pytest_plugins = ["harness.plugin"]
 def pytest_configure():
     from harness import image
     from harness.guest.proxmox import client, session
-    from harness.measure import host_measurer as environment
+    from harness.measure import host_measurer
+    from tests.substitutes import substitute
 
-    session.TIMEOUT_SECONDS = @TIMEOUT@
-    client.SETTLE_SECONDS = client._LEAST_SETTLING = 0.3
-    client._FIRST_PAUSE = client._POLL_SECONDS = 0.1
-    client.Client.get.__kwdefaults__["deadline"] = @TIMEOUT@
-    lease = environment.lease
-    environment.lease = lambda runner, host, *more, **options: lease(
-        runner, host, *more, directory="@LEASES@/" + host, **options
+    substitute(session, TIMEOUT_SECONDS=@TIMEOUT@)
+    substitute(client, SETTLE_SECONDS=0.3, _LEAST_SETTLING=0.3, _FIRST_PAUSE=0.1, _POLL_SECONDS=0.1)
+    client.Client.get.__kwdefaults__.update(deadline=@TIMEOUT@)
+    lease = host_measurer.lease
+    substitute(
+        host_measurer,
+        lease=lambda runner, host, *more, **options: lease(
+            runner, host, *more, directory="@LEASES@/" + host, **options
+        ),
+        read_log=lambda runner: [],
+        CreationLog=partial(host_measurer.CreationLog, directory="@LEASES@/created"),
     )
-    environment.read_log = lambda runner: []
-    environment.CreationLog = partial(environment.CreationLog, directory="@LEASES@/created")
     iso = SimpleNamespace(name="none")
     manifest = SimpleNamespace(
         host_key="",
@@ -62,7 +65,14 @@ def pytest_configure():
         **dict.fromkeys(("recipe_digest", "suite", "built_at", "kernel", "fio_version"), "none"),
     )
     guest = SimpleNamespace(name="guest", iso=iso, digest="0", path=Path(), manifest=manifest)
-    image.ensure_images = lambda events: SimpleNamespace(guest=guest, emulator=guest, lab=guest, fio=guest, key=None)
+    images = SimpleNamespace(guest=guest, emulator=guest, lab=guest, fio=guest, key=None)
+    substitute(image, ensure_images=lambda events: images)
+
+
+def pytest_sessionfinish():
+    from tests.substitutes import require_no_bypass
+
+    require_no_bypass()
 """
 # Without the plugin's care: exceptions of ours reach pytest as they are, which prints every variable of every frame.
 _BARE = """

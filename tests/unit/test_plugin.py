@@ -406,10 +406,17 @@ PLAYBACK = """
 def pytest_configure():
     from harness import image
     from harness.measure import host_measurer
+    from tests.substitutes import substitute
     from tests.unit.recorded_campaign import RecordedMeasurer
 
-    host_measurer.HostMeasurer = RecordedMeasurer
-    image.ensure_images = lambda events: None
+    substitute(host_measurer, HostMeasurer=RecordedMeasurer)
+    substitute(image, ensure_images=lambda events: None)
+
+
+def pytest_sessionfinish():
+    from tests.substitutes import require_no_bypass
+
+    require_no_bypass()
 """
 JUDGED = """
 title = "A disk"

@@ -47,6 +47,17 @@ def test_the_tables_are_those_of_the_code(name: str, regenerate: bool) -> None:
     assert section(name) == made, "pytest tests/unit/test_safety_docs.py --regenerate writes it anew"
 
 
+def test_the_table_has_each_kind_that_the_code_creates() -> None:
+    files = (ROOT / "harness").rglob("*.py")
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    things, bases = set[str](), {"Thing", "HostThing"}
+    while bases:
+        bases = {node.name for node in classes if {ast.unparse(base) for base in node.bases} & bases} - {"HostThing"}
+        things |= bases
+    assert things == {thing.__name__ for thing in THINGS}
+
+
 def test_every_disk_that_was_tried_in_the_lab_is_in_the_catalogue_and_the_other_way_round() -> None:
     rows = [line.split(" | ")[0].removeprefix("| ") for line in section("refusals").splitlines()[2:]]
     assert rows == [case.name for case in CASES], "pytest tests/soak/test_refusals.py --regenerate writes it anew"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from harness.events import Events
     from harness.guest.protocol import Hypervisor
     from harness.guest.proxmox.client import Client
-    from harness.lab.created import Entry, HostThing, Removal
+    from harness.lab.created import Entry, Removal, Thing
     from harness.lab.hosts import Host
     from harness.lab.transport.base import Runner
 
@@ -107,10 +107,11 @@ def _extend_hypervisor(host: Host, hypervisor: Hypervisor, events: Events) -> Hy
     return ContainersBesideVms(host, hypervisor, events)
 
 
-def _list_things() -> tuple[type[HostThing], ...]:
+def _list_things() -> tuple[type[Thing], ...]:
     from harness.features.container.lxc import Container
+    from harness.features.container.proxmox import CreatedContainer
 
-    return (Container,)
+    return Container, CreatedContainer
 
 
 def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:

@@ -10,7 +10,7 @@ from harness.features.snapshots.request import SnapshotRecord, Snapshots, find_p
 
 if TYPE_CHECKING:
     from harness.guest.proxmox.client import Client
-    from harness.lab.created import Entry, HostThing, Removal
+    from harness.lab.created import Entry, Removal, Thing
     from harness.lab.transport.base import Runner
     from harness.measure.rounds import FollowingSeries, SeriesContext
     from harness.measure.series import PreparedGroup
@@ -22,10 +22,11 @@ def _follow(context: SeriesContext, prepared: PreparedGroup) -> Iterable[Followi
     return follow(context, prepared)
 
 
-def _list_things() -> tuple[type[HostThing], ...]:
+def _list_things() -> tuple[type[Thing], ...]:
     from harness.features.snapshots.measuring import VolumeSnapshot
+    from harness.features.snapshots.proxmox import VmSnapshot
 
-    return (VolumeSnapshot,)
+    return VolumeSnapshot, VmSnapshot
 
 
 def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:

@@ -52,6 +52,14 @@ def test_a_run_behind_a_url_is_compared_and_becomes_a_baseline(
     assert len(list((tmp_path / "fetched").iterdir())) == 1
 
 
+def test_a_byte_order_mark_is_accepted(server: str, tmp_path: Path) -> None:
+    stored = (STORED / "results.json").read_bytes()
+    (tmp_path / "served" / "marked.json").write_bytes(b"\xef\xbb\xbf" + stored)
+    assert main(["compare", f"--reports={tmp_path}", f"{server}/marked.json", str(STORED)]) == main(
+        ["compare", f"--reports={tmp_path}", str(STORED), str(STORED)]
+    )
+
+
 SERVED = {
     "page.html": "<html></html>",
     "list.json": "[1]",
