@@ -16,7 +16,6 @@ from harness.analysis.estimate import (
     estimate_overhead,
     estimate_paired_change,
     find_shown_changes,
-    find_shown_equal,
     holm,
     log_ratios,
     make_estimate,

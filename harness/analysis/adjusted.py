@@ -12,6 +12,7 @@ does not trust the model behind the estimate.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -41,6 +42,7 @@ _NUGGET = 1e-9
 _ROUNDING = 1e-12
 _STEP = 4
 """A quantile function that is so many times steeper on one side of a percentile has a step there."""
+_FARTHEST = 170.0
 HALF_BIN = math.log1p(1 / FINEST) / 2
 """Half a bin of fio's histograms, as a logarithm. The interval of a ratio of percentiles is wider by it."""
 
@@ -149,7 +151,7 @@ def pool_percentiles(histograms: Sequence[Mapping[int, int]], share: float) -> l
     low, high = max(share - half, 0.0), min(share + half, 1.0)
     flat, steep = sorted(((whole - scale.find(low)) / (share - low), (scale.find(high) - whole) / (high - share)))
     slope = steep if steep > _STEP * flat else (scale.find(high) - scale.find(low)) / (high - low)
-    return [whole - float(contribution) * slope for contribution in contributions - contributions.mean()]
+    return _place_around(whole, [-float(contribution) * slope for contribution in contributions - contributions.mean()])
 
 
 def pool_means(means: Sequence[float], numbers: Sequence[int]) -> list[float]:
@@ -163,9 +165,21 @@ def pool_means(means: Sequence[float], numbers: Sequence[int]) -> list[float]:
     if total <= 0:
         raise ValueError("a mean needs blocks with completions")
     whole, blocks = total / sum(numbers), len(numbers)
-    return [
-        math.log(whole) + number * (mean - whole) * blocks / total for mean, number in zip(means, numbers, strict=True)
-    ]
+    pairs = zip(means, numbers, strict=True)
+    return _place_around(math.log(whole), [number * (mean - whole) * blocks / total for mean, number in pairs])
+
+
+def _place_around(whole: float, differences: Sequence[float]) -> list[float]:
+    """The blocks' values around their mean, whose exponentials and their ratios are numbers.
+
+    One of 100 blocks that stalls can differ by e^500. Then all blocks share its variance, with signs that it chooses.
+    """
+    if (farthest := max(map(abs, differences))) > _FARTHEST:
+        half, odd = divmod(len(differences), 2)
+        share = math.sqrt(math.fsum(difference * difference for difference in differences) / (2 * half))
+        block = [abs(difference) for difference in differences].index(farthest)
+        differences = random.Random(block).sample([share, -share] * half + [0.0] * odd, len(differences))
+    return [whole + difference for difference in differences]
 
 
 @dataclass(frozen=True, slots=True)

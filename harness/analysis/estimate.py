@@ -370,14 +370,9 @@ def estimate_paired_change(
 
     The interval is Student's (1908) on the logarithms of the ratios, as wide as `samples` makes it.
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
     spread = samples.spread(log_ratios(before, after))
-    low = high = None
-    if spread.has_interval:
-        half = spread.half_width(confidence)
-        low, high = finite_exp(spread.mean - half), finite_exp(spread.mean + half)
-    return Change(finite_exp(spread.mean), low, high, spread.p_of_zero, spread.n, spread.n)
+    ratio = _transform(make_estimate(spread, spread.n, confidence), finite_exp)
+    return Change(ratio.point, ratio.low, ratio.high, spread.p_of_zero, spread.n, spread.n)
 
 
 def find_shown_changes(changes: Sequence[Change], *, error_rate: float = 0.05) -> list[bool]:
@@ -388,16 +383,6 @@ def find_shown_changes(changes: Sequence[Change], *, error_rate: float = 0.05) -
     """
     rejected = benjamini_hochberg([change.p_value for change in changes], error_rate)
     return [shown and change.excludes_one for shown, change in zip(rejected, changes, strict=True)]
-
-
-def find_shown_equal(changes: Sequence[Change], margin: float, *, error_rate: float = 0.05) -> list[bool]:
-    """Which values are equal within the margin, in their order: the interval lies within it, also as one of many.
-
-    Of the values that are shown to be equal, at most the share `error_rate` is expected to have changed by the margin
-    or more. `margin` must be that of `estimate_change`.
-    """
-    rejected = benjamini_hochberg([change.equal_p_value for change in changes], error_rate)
-    return [shown and change.is_within(margin) for shown, change in zip(rejected, changes, strict=True)]
 
 
 def _combine_freedom(one: Spread, other: Spread) -> float:

@@ -75,10 +75,9 @@ def _list_tested(
         ratios = log_ratios(host, guest)
         if not higher_is_better:
             yield samples.spread(ratios), math.log1p(budget.share)
-        elif budget.share < 1:
-            yield samples.spread([-ratio for ratio in ratios]), -math.log1p(-budget.share)
         else:
-            yield samples.spread([-ratio for ratio in ratios]), math.inf
+            most = -math.log1p(-budget.share) if budget.share < 1 else math.inf
+            yield samples.spread([-ratio for ratio in ratios]), most
     if budget.absolute is not None:
         yield spread_added(host, guest, samples), budget.absolute
 

@@ -29,7 +29,7 @@ from harness.terminal import format_command
 if TYPE_CHECKING:
     from harness.image import ImageSet
     from harness.measure.campaign import Campaign
-    from harness.results import CellRecord, RunStore
+    from harness.results import ArmName, CellRecord, RunStore
     from harness.results.assemble import Check
 
 
@@ -315,10 +315,9 @@ def cell_properties(record: CellRecord) -> list[tuple[str, object]]:
         if budget.p_value is not None:
             properties.append((f"{of}.p", budget.p_value))
     for name, metric in record.metrics.items():
-        for arm in ("host", "twin", "against", "guest"):
-            values = metric.values(arm) or metric.samples(arm)
-            if values:
-                properties.append((f"{name}.{arm}", sum(values) / len(values)))
+        arms: tuple[ArmName, ...] = ("host", "twin", "against", "guest")
+        means = ((arm, record.mean(metric, arm)) for arm in arms)
+        properties += [(f"{name}.{arm}", mean.point) for arm, mean in means if mean is not None]
         for what, estimate in (("overhead", metric.overhead), ("difference", metric.difference)):
             if estimate is not None:
                 properties.append((f"{name}.{what}", estimate.point))

@@ -162,9 +162,9 @@ def label_room(labels: Sequence[str]) -> int:
 
 
 def log_axis(values: Sequence[float], most: int = 8) -> dict[str, Any]:
-    """A logarithmic axis around the values, with at most about `most` ticks: at 1, 2, 5, 10, or some of these."""
-    low, high = min(values, default=1.0) / 1.3, max(values, default=1.0) * 1.3
-    inside: list[float] = []
+    """A logarithmic axis around the values above 0, with about `most` ticks at most: 1, 2, 5, 10, or some of these."""
+    positive = [value for value in values if value > 0] or [1.0]
+    low, high = min(positive) / 1.3, max(positive) * 1.3
     for steps in ((1, 2, 5), (1, 5), (1,)):
         inside = [tick for power in range(-3, 13) for step in steps if low <= (tick := step * 10.0**power) <= high]
         if len(inside) <= most:

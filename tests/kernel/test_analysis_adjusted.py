@@ -182,6 +182,22 @@ def test_a_percentile_beside_a_step_is_as_uncertain_as_the_step_is_high() -> Non
     assert half_width > 0.8 * math.log(50)
 
 
+@pytest.mark.parametrize("blocks", [107, 108, 200])
+def test_one_block_of_many_that_stalls_makes_a_percentile_uncertain_and_no_value_too_large(blocks: int) -> None:
+    quick = {50_000 + 1500 * step: 100 for step in range(100)}
+    stalled = {int(1e6 * 1.18**step): 180 for step in range(50)}
+    host = pool_percentiles([quick] * blocks, 0.99)
+    guest = pool_percentiles([quick] * (blocks - 1) + [stalled], 0.99)
+    together = percentile(sum(map(Counter, [quick] * (blocks - 1) + [stalled]), Counter()), 0.99)
+    assert together is not None
+    assert fmean(guest) == pytest.approx(math.log(together), abs=2 * HALF_BIN)
+    loss = estimate_overhead(map(math.exp, host), map(math.exp, guest), higher_is_better=False)
+    assert loss.low is not None
+    assert loss.high is not None
+    assert loss.low < 0
+    assert loss.high > 10
+
+
 def test_a_block_without_completions_says_nothing_about_a_percentile() -> None:
     histogram = {100_000: 99, 5_000_000: 1}
     assert pool_percentiles([histogram, {}, histogram], 0.5) == pytest.approx(pool_percentiles([histogram] * 3, 0.5))

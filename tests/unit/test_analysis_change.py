@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.analysis import Change, Samples, estimate_change, find_shown_changes, find_shown_equal
+from harness.analysis import Change, Samples, estimate_change, find_shown_changes
+from harness.features.compare.comparison import find_shown_equal
 
 
 def series(seed: int, n: int, *, mean: float = 0.0, sd: float = 0.1) -> list[float]:

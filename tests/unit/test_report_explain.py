@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from statistics import geometric_mean
+
 import pytest
 
-from harness.model.mode import Budget
+from harness.model.mode import Budget, Place
 from harness.plugin.engine import cell_properties, explain
 from harness.results import Run
 from tests.build import synthetic_run
@@ -48,3 +52,13 @@ def test_junit_has_every_budget_with_its_limit_verdict_and_p(run: Run) -> None:
     assert properties["clat_p99.verdict"] == "within"
     assert 0 <= float(str(properties["clat_mean.p"])) < 0.025
     assert float(str(properties["confidence"])) > 0.95
+
+
+def test_the_figures_in_junit_are_those_of_the_table_also_if_a_block_stalled(run: Run) -> None:
+    """A block that stalled contributes a multiple of any latency to a percentile of all blocks together."""
+    cell = run.cell(LVM)
+    metric = cell.metrics["clat_p99"]
+    stalled = tuple(value * math.exp(70 if place == 3 else -10) for place, value in enumerate(metric.samples("guest")))
+    changed = replace(metric, guest=(), adjusted={**metric.adjusted, Place.GUEST: stalled})
+    properties = dict(cell_properties(replace(cell, metrics={**cell.metrics, "clat_p99": changed})))
+    assert properties["clat_p99.guest"] == pytest.approx(geometric_mean(metric.samples("guest")))

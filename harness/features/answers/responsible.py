@@ -15,7 +15,7 @@ from harness.model.mode import ModeDetail, Place
 from harness.report.blocks import Block, On, Sentence
 from harness.report.numbers import percent, percent_with_interval, significant
 from harness.report.section import Section
-from harness.results.cells import CellRecord
+from harness.results.cells import ArmName, CellRecord
 from harness.results.contrasts import loss_over_jobs
 
 BUSY = 0.85
@@ -76,8 +76,9 @@ class Blame:
         """Whether a guest of Proxmox VE was measured, whose API does not offer every option of QEMU."""
         return any(cell.effective.pve_drive is not None for cell in self.cells)
 
-    def _compute_mean(self, place: str) -> float:
-        return fmean(fmean(cell.metrics[self.metric].samples(place)) for cell in self.cells)
+    def _compute_mean(self, place: ArmName) -> float:
+        means = (cell.mean(cell.metrics[self.metric], place) for cell in self.cells)
+        return fmean(mean.point for mean in means if mean is not None)
 
 
 def judge_throughput(cells: Sequence[CellRecord], confidence: float) -> Blame | None:

@@ -20,8 +20,8 @@ from harness.analysis import (
     Better,
     Change,
     Verdict,
+    benjamini_hochberg,
     find_shown_changes,
-    find_shown_equal,
 )
 from harness.config.names import choices
 from harness.errors import ConfigError, ResultsError
@@ -397,6 +397,16 @@ def _add_findings(arm: ArmChange, findings: dict[str, Iterator[ChangeFinding]]) 
     return replace(
         arm, metrics={name: replace(change, finding=next(findings[name])) for name, change in arm.metrics.items()}
     )
+
+
+def find_shown_equal(changes: Sequence[Change], margin: float, *, error_rate: float = 0.05) -> list[bool]:
+    """Which values are equal within the margin, in their order: the interval lies within it, also as one of many.
+
+    Of the values that are shown to be equal, at most the share `error_rate` is expected to have changed by the margin
+    or more. `margin` must be that of `estimate_change`.
+    """
+    rejected = benjamini_hochberg([change.equal_p_value for change in changes], error_rate)
+    return [shown and change.is_within(margin) for shown, change in zip(rejected, changes, strict=True)]
 
 
 def _judge_changes(changes: Sequence[Change], better: Better, margin: float) -> Iterator[ChangeFinding]:

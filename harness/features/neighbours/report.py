@@ -203,12 +203,8 @@ def _examine(cell: CellRecord) -> _Neighbour:
     metrics, headline = cell.metrics, cell.headline_name
     tail = next((name for name in _TAIL if name in metrics), _TAIL[-1])
     metric = metrics.get(tail)
-    compared = metric is not None and bool(metric.samples("against"))
-    before, after = (
-        (fmean(metric.samples("against")), fmean(metric.samples("guest")))
-        if metric is not None and compared
-        else (None, None)
-    )
+    before = cell.mean(metric, "against")
+    after = cell.mean(metric, "guest") if before is not None else None
     differences = {name: metric.difference for name, metric in metrics.items() if cell.usable}
     difference = differences.get(tail)
     return _Neighbour(
@@ -216,8 +212,8 @@ def _examine(cell: CellRecord) -> _Neighbour:
         name=cell.mode_detail.neighbour or DURING_BACKUP,
         tail=_WORDS[tail],
         difference=difference,
-        before=microseconds(before),
-        after=microseconds(after),
+        before=microseconds(before.point if before is not None else None),
+        after=microseconds(after.point if after is not None else None),
         throughput=_format_factor(differences.get(headline), falls=METRICS[headline].higher_is_better),
         did=_format_speed(cell),
         verdict=str(cell.outcome) if difference is None else judge_difference(cell, difference),

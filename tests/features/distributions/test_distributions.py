@@ -241,6 +241,11 @@ def test_a_logarithmic_axis_has_as_many_ticks_as_fit(values: list[float], most: 
 # --- the order of blocks ---
 
 
+def test_ios_faster_than_the_step_of_the_clock_are_left_out_of_a_logarithmic_axis() -> None:
+    assert log_axis([0.0, 1.0, 10.0]) == log_axis([1.0, 10.0])
+    assert log_axis([0.0])["type"] == "log"
+
+
 def test_each_block_is_a_dot_at_its_time_in_the_row_of_its_arm(run: Run, drawn: dict[str, Any], shown: Page) -> None:
     order = figure(drawn, "order", 32)
     assert [trace["name"] for trace in order["data"]] == ARMS

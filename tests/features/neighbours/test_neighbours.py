@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -239,6 +240,22 @@ def test_the_neighbour_is_named_with_what_it_costs() -> None:
     assert "| `alone-randread-4k-qd32` | `randwrite-4k-qd32` | p99 |" in text
     page = render_html(shown)
     assert page.index("With a neighbour") < page.index("Overhead by mode and job")
+
+
+def test_a_tail_with_and_without_the_neighbour_differs_by_the_factor_also_if_a_block_stalled() -> None:
+    """A block that stalled contributes a multiple of any latency to the p99 of all blocks together."""
+    shown = run(ALONE, BESIDE)
+    name = "optane-alone-neighbour-randread-4k-qd32"
+    metric = shown.cell(name).metrics["clat_p99"]
+    guest = tuple(value * math.exp(55 if place == 3 else -5) for place, value in enumerate(metric.samples("guest")))
+    changed = replace(metric, adjusted={**metric.adjusted, Place.GUEST: guest})
+    cells = tuple(
+        replace(cell, metrics={**cell.metrics, "clat_p99": changed}) if cell.id == name else cell
+        for cell in shown.cells
+    )
+    (line,) = (each for each in difference_lines(replace(shown, cells=cells)) if "randread-4k-qd32: " in each)
+    factor, before, after = re.findall(r": x ([\d.]+).*, ([\d ]+) to ([\d ]+) us", line)[0]
+    assert int(after.replace(" ", "")) / int(before.replace(" ", "")) == pytest.approx(float(factor), rel=0.02)
 
 
 def test_total_share_tail_and_fairness_of_several_guests() -> None:
