@@ -161,7 +161,7 @@ def probe(runner: Runner, kernel: str, initramfs: str, qemu: Sequence[str] = ())
         return Acceleration("tcg", f"KVM cannot be used: {done.stdout.strip()}")
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     last = f"; last line printed: {lines[-1][:120]}" if lines else ""
-    return Acceleration("tcg", f"/dev/kvm opens, but the guest image did not boot under KVM within {took}{last}")
+    return Acceleration("tcg", f"/dev/kvm opens, but the guest image did not boot under KVM: QEMU ran for {took}{last}")
 
 
 def nested(runner: Runner) -> bool:

@@ -142,9 +142,7 @@ def headline(disk: str, comparison: Comparison) -> Headline:
     """
     modes = comparison.modes
     if not modes:
-        sentence = "no attach mode was measured"
-        if comparison.void:
-            sentence = "no attach mode has a figure that can be trusted"
+        sentence = f"no attach mode {'has a figure that can be trusted' if comparison.void else 'was measured'}"
         return Headline(f"{disk}: {sentence}", _left_out(comparison))
     if len(modes) == 1:
         sentence = f"{_alone(modes[0])}"
@@ -177,7 +175,8 @@ def _named(comparison: Comparison, names: Sequence[str]) -> str:
 
 def _span(modes: Sequence[ModeSummary]) -> str:
     points = [mode.overhead.point for mode in modes]
-    return f"{percent(min(points))} % to {percent(max(points))} %"
+    least, most = percent(min(points)), percent(max(points))
+    return f"{least} % to {most} %" if least != most else f"{least} %"
 
 
 def _details(comparison: Comparison) -> tuple[str, ...]:

@@ -153,7 +153,7 @@ def what_decides(record: CellRecord, budget: BudgetRecord, *, judged: int) -> st
     boots: Sequence[int] = record.boots if len(set(record.boots)) > 1 else ()
     noun, n = "boots" if boots else "blocks", len(set(boots)) or len(budget.baseline(metric))
     if n < 2:
-        return "one block has no interval: measure at least four"
+        return "one block has no interval: measure at least ten"
     if budget.p_value is not None and budget.p_value <= _ERROR_RATE:
         # The budget alone is exceeded, but the correction revokes that. So it needs the confidence of one among all.
         needed = samples_to_decide(metric, budget, 1 - (1 - CONFIDENCE) / judged, boots)

@@ -260,7 +260,7 @@ def test_an_excess_that_the_correction_revokes_says_so() -> None:
 
 def test_one_block_and_a_missing_metric_are_named_as_what_is_lacking() -> None:
     (once, *_) = find_verdicts(synthetic_run(rounds=1, modes=["host", "lvm"]).cells).inconclusive
-    assert once.decides == "one block has no interval: measure at least four"
+    assert once.decides == "one block has no interval: measure at least ten"
     lacking = synthetic_run(
         modes=["host", "lvm"], budget=None, budgets=[Budget("clat_p999", share=1.0)], workloads=["randread-4k-i1000"]
     )

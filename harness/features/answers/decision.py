@@ -251,7 +251,7 @@ class _Decision:
             reasons = "; ".join(f"`{mode}`: {unfit(detail)}" for mode, detail in self._details.items())
             return replace(empty, why=f"no measured mode is safe: {reasons}")
         if len(self._fit) > 1 and any(losses[mode].n < 2 for mode in self._fit):
-            return replace(empty, why="one block has no interval, so no mode is ranked: measure at least four")
+            return replace(empty, why="one block has no interval, so no mode is ranked: measure at least ten")
         best = min(self._fit, key=lambda mode: losses[mode].point)
         than_best = self._compare_with(best)
         equal = [mode for mode in self._fit if mode == best or not self._is_worse(than_best[mode])]

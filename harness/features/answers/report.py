@@ -382,7 +382,7 @@ def describe_undecided(answer: Answer) -> str:
     known = [rival.seconds for rival in open_rivals(answer) if rival.seconds is not None]
     words = f"`{answer.mode}` or {named([rival.mode for rival in open_rivals(answer)], 'or')}"
     if len(known) < len(open_rivals(answer)):
-        return f"{words}: they scatter too much for this way of measuring"
+        return f"{words}: their blocks differ too much, so more time would not decide"
     return f"{words}: about {format_duration(max(60, sum(known)))} more of measuring these modes would decide"
 
 

@@ -241,7 +241,7 @@ def suggest_action(blame: Blame) -> str:
     if layer in (ResponsibleLayer.VIRTUALISATION, ResponsibleLayer.BOTH):
         return _suggest_attachment(blame)
     if layer is ResponsibleLayer.UNDECIDED:
-        return "measure for longer: the interval allows for no loss, or for both layers"
+        return "measure for longer: so far, there may be no loss, or either layer may cause it"
     return ""
 
 

@@ -128,13 +128,13 @@ def _describe_check(record: BreakdownRecord) -> str:
             f"in {count(record.blocks, 'block')}"
         )
     costs = (
-        ("of the guest in the guest", record.guest_cost),
-        ("of the host in the guest", record.below_cost),
-        ("of the host on the host", record.host_cost),
+        ("of the guest's kernel", record.guest_cost),
+        ("of the host's kernel", record.below_cost),
+        ("of the host's kernel, for fio on the host,", record.host_cost),
     )
     costing = [f"{what} {percent_with_interval(cost, ' %', signed=True)}" for what, cost in costs if cost is not None]
     if costing:
-        words.append(f"what tracing costs: {', '.join(costing)}")
+        words.append(f"tracing changes the latency: {', '.join(costing)}")
     return "; ".join(words)
 
 

@@ -291,7 +291,8 @@ def describe_lab(run: Run) -> tuple[str, ...]:
         return ()
     stored = run.provenance.get("calibration")
     if stored is None:
-        return (f"This lab was never calibrated, so the smallest overhead it can show is not known. Run {REMEDY}.",)
+        unknown = "This lab was never calibrated, so the smallest overhead it can show is not known."
+        return (f"{unknown} {REMEDY} finds it out, on a disk that may be overwritten.",)
     calibration = _parse_quoted(stored)
     if calibration is None:
         return (f"The calibration stored with this run cannot be read. {REMEDY} writes a new one.",)

@@ -359,7 +359,9 @@ def describe_missing(host: HostSpec, cells: Sequence[Detectable], lab: str | Non
         return []
     command = "virt-overhead calibrate" + (f" --lab={lab} --host={host.name}" if lab is not None else "")
     what = f"the smallest overhead that {count(unknown, 'cell')} can show is not known"
-    return [f"{host.name}: {what}, because this host was never calibrated; run: {command}"]
+    can_calibrate = host.disks and not host.hypervisor.why_no_devices
+    remedy = f"run: {command}" if can_calibrate else "a calibration needs a disk that a guest may overwrite"
+    return [f"{host.name}: {what}, because this host was never calibrated; {remedy}"]
 
 
 def _warn(cells: Sequence[Detectable]) -> Iterator[str]:

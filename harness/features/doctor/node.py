@@ -158,6 +158,9 @@ def _virtualisation(rules: GuestRules, state: NodeState) -> HostFinding:
     return HostFinding("virtualisation", value, Level.PROBLEM, why, "enable it in the firmware, or set kvm = false")
 
 
+_UNSEEN = "does not exist, or the login may not see it"
+
+
 def _of_booting(rules: GuestRules, state: NodeState) -> Iterator[HostFinding]:
     yield from _media(rules, state)
     yield _bridge(rules, state)
@@ -170,13 +173,12 @@ def _media(rules: GuestRules, state: NodeState) -> Iterator[HostFinding]:
     why = "guests boot from an ISO, which is uploaded to this storage"
     entry = {str(storage["storage"]): storage for storage in state.storages}.get(rules.iso_storage)
     if entry is None or "iso" not in str(entry.get("content", "")).split(","):
-        value = f"{rules.iso_storage} {'does not accept ISOs' if entry else 'does not exist'}"
+        value = f"{rules.iso_storage} {'does not accept ISOs' if entry else _UNSEEN}"
         suitable = [
             str(storage["storage"]) for storage in state.storages if "iso" in str(storage.get("content", "")).split(",")
         ]
-        yield HostFinding(
-            "ISO storage", value, Level.PROBLEM, why, f"iso_storage = one of: {', '.join(suitable) or 'none'}"
-        )
+        advice = _suggest_one("set guest.iso_storage to", suitable, "Datastore.Audit on a storage that accepts ISOs")
+        yield HostFinding("ISO storage", value, Level.PROBLEM, why, advice)
     else:
         free = format_size(int(entry.get("avail", 0)))
         yield HostFinding("ISO storage", f"{rules.iso_storage}, {free} free", Level.OK, why)
@@ -193,8 +195,7 @@ def _containers(rules: GuestRules, state: NodeState) -> Iterator[HostFinding]:
         yield HostFinding("container storage", rules.container_storage, Level.OK, why)
         return
     value = ", ".join(
-        f"{storage} {'does not accept ' + content if storage in contents else 'does not exist'}"
-        for storage, content in lacking
+        f"{storage} {'does not accept ' + content if storage in contents else _UNSEEN}" for storage, content in lacking
     )
     advice = "name another one, or allow it: pvesm set STORAGE --content (all that it accepts, and this)"
     yield HostFinding("container storage", value, Level.PROBLEM, why, advice)
@@ -204,8 +205,13 @@ def _bridge(rules: GuestRules, state: NodeState) -> HostFinding:
     why = "SSH reaches the guest through it"
     if rules.bridge in state.bridges:
         return HostFinding("bridge", rules.bridge, Level.OK, why)
-    known = ", ".join(state.bridges) or "none"
-    return HostFinding("bridge", f"{rules.bridge} does not exist", Level.PROBLEM, why, f"bridge = one of: {known}")
+    advice = _suggest_one("set guest.bridge to", state.bridges, "SDN.Use on a bridge")
+    return HostFinding("bridge", f"{rules.bridge} {_UNSEEN}", Level.PROBLEM, why, advice)
+
+
+def _suggest_one(action: str, names: Sequence[str], privilege: str) -> str:
+    """What to set instead; without any, the login may see too little."""
+    return f"{action} {' or '.join(names)}" if names else f"create one, or give the login {privilege}"
 
 
 def _ids(rules: GuestRules, state: NodeState) -> HostFinding:
@@ -244,7 +250,8 @@ def _stored(disk: DiskByStorage, state: NodeState) -> Iterator[HostFinding]:
         check = f"{disk.name}: storage"
         entry = known.get(storage)
         if entry is None:
-            yield HostFinding(check, f"{storage} does not exist", Level.PROBLEM, why, f"one of: {', '.join(known)}")
+            advice = _suggest_one("name instead", list(known), f"Datastore.Audit on /storage/{storage}")
+            yield HostFinding(check, f"{storage} {_UNSEEN}", Level.PROBLEM, why, advice)
         elif entry["type"] not in allowed:
             value = f"{storage} is of type {entry['type']}, whose volumes do not have the layout {layout}"
             yield HostFinding(check, value, Level.PROBLEM, why, f"name one of type {' or '.join(allowed)}")

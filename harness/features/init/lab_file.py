@@ -37,7 +37,7 @@ _SUGGESTED = """\
 # its lines.
 """
 _NO_STORAGE = """\
-# No storage was found that can be measured. A directory can be named without the two hashes, for example:
+# No storage was found that can be measured. To name one, remove the hashes in front of its lines, for example:
 ## [host.{host}.storage.files]
 ## {example}
 """

@@ -288,11 +288,12 @@ def inspect_node(client: Client, runner: Runner, names: Names) -> Offers:
             others.append(offer)
         else:
             storages.append(offer)
+    notes = [] if entries else [f"{client.spec.who} sees no storage: docs/proxmox.md has the privileges that it needs"]
     if read_node(runner) == client.spec.node:
         free, used = find_disks(runner, names, partial(read_claims, client, runner))
-        return Offers(tuple(storages), tuple(free), tuple(others), tuple(used))
-    notes = ("disks were not inspected, because no command can run on the node without its SSH key (--key)",)
-    return Offers(tuple(storages), (), tuple(others), tuple(_listed_disks(client)), notes, needs_key=True)
+        return Offers(tuple(storages), tuple(free), tuple(others), tuple(used), tuple(notes))
+    notes.append("disks were not inspected, because no command can run on the node without its SSH key (--key)")
+    return Offers(tuple(storages), (), tuple(others), tuple(_listed_disks(client)), tuple(notes), needs_key=True)
 
 
 def _format_storage(client: Client, entry: Mapping[str, Any], names: Names) -> StorageOffer | NotOffered:

@@ -291,6 +291,8 @@ def test_a_host_without_calibration_and_runs_is_one_line_with_the_command() -> N
     )
     assert describe_missing(HOST, cells, "lab.toml") == [f"{what}virt-overhead calibrate --lab=lab.toml --host=lab1"]
     assert describe_missing(HOST, cells, None) == [f"{what}virt-overhead calibrate"]
+    (storages_only,) = describe_missing(replace(HOST, disks=()), cells, "lab.toml")
+    assert storages_only.endswith("never calibrated; a calibration needs a disk that a guest may overwrite")
     assert describe_missing(HOST, list_detectable(plan(), optane(), KNOWN), None) == []
 
 

@@ -133,6 +133,17 @@ def test_a_storage_on_which_the_token_may_not_create_volumes_is_not_offered(
     assert "bench@pve!voh may not create volumes on it: it lacks Datastore.AllocateSpace on /storage/local" in other.why
 
 
+def test_a_token_that_sees_no_storage_is_named_with_the_remedy(
+    serving: Serving, client: Client, on_node: NodeShell
+) -> None:
+    client.write("post", "access/users", {"userid": "bench@pve"}, is_done=lambda: False)
+    value = client.write("post", "access/users/bench@pve/token/voh", {"privsep": 0}, is_done=lambda: False)["value"]
+    with connected(serving, user="bench@pve", token="voh", secret=Secret(value)) as token:
+        offers = inspect_node(token, on_node, Names())
+    assert offers.storages == ()
+    assert offers.notes == ("bench@pve!voh sees no storage: docs/proxmox.md has the privileges that it needs",)
+
+
 def test_without_a_key_the_lab_file_says_where_commands_run(client: Client, shell: NodeShell) -> None:
     host = {"kind": "proxmox", "api": {"url": "https://192.0.2.9:8006", "node": "pve"}}
     offers = inspect_node(client, shell, Names())
