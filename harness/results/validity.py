@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
 
 from pydantic import JsonValue
 
@@ -194,31 +196,29 @@ def late_counter_notes(measurements: Iterable[Measurement]) -> tuple[str, ...]:
 def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> tuple[str, ...]:
     """What limits a figure in addition to the disk: busy CPUs, and fewer I/Os in flight than requested, by arm.
 
+    Both are means over the arm's measurements: one slice that the machine disturbed says nothing about the figure.
+
     `depth` is iodepth x numjobs. It is None for a job at a fixed rate, which has only as many I/Os in flight as the
     rate needs. The achieved number follows from Little's law: IOPS x mean latency.
     """
-    worst: dict[tuple[str, str], float] = {}
+    busy, in_flight = defaultdict[tuple[str, str], list[float]](list), defaultdict[str, list[float]](list)
     for measurement in measurements:
-        place = "the guest's" if measurement.in_guest else "the host's"
-        # On a host arm, both shares are about the host: while fio ran, and also with the login before and after.
-        for whose, share in (
-            (place, measurement.counters.cpu_busy),
-            ("the host's", measurement.counters.host_cpu_busy),
-        ):
-            worst[measurement.arm, whose] = max(worst.get((measurement.arm, whose), 0.0), share or 0.0)
+        shares = (measurement.counters.cpu_busy, measurement.counters.host_cpu_busy)
+        # On a host arm, both are about the host: while fio ran, and also with the login before and after.
+        in_guest = {"the guest's": shares[:1], "the host's": shares[1:]}
+        for whose, of_slice in (in_guest if measurement.in_guest else {"the host's": shares}).items():
+            if known := [share for share in of_slice if share is not None]:
+                busy[measurement.arm, whose].append(max(known))
+        if {"iops", "lat_mean"} <= measurement.metrics.keys():
+            in_flight[measurement.arm].append(measurement.metrics["iops"] * measurement.metrics["lat_mean"])
     notes = [
         f"{arm}: {whose} CPUs were {share:.0%} busy, so they limit the figure rather than the disk"
-        for (arm, whose), share in worst.items()
+        for (arm, whose), share in ((key, fmean(shares)) for key, shares in busy.items())
         if share > BUSY
     ]
-    achieved: dict[str, float] = {}
-    for measurement in measurements:
-        if {"iops", "lat_mean"} <= measurement.metrics.keys():
-            reached = measurement.metrics["iops"] * measurement.metrics["lat_mean"]
-            achieved[measurement.arm] = min(achieved.get(measurement.arm, reached), reached)
     notes += [
         f"{arm}: {reached:.3g} I/Os in flight on average, {depth} requested"
-        for arm, reached in achieved.items()
+        for arm, reached in ((arm, fmean(reached)) for arm, reached in in_flight.items())
         if depth is not None and reached < 0.8 * depth
     ]
     return tuple(notes)

@@ -351,10 +351,16 @@ def test_a_host_that_was_busy_only_while_fio_ran_is_noted() -> None:
     assert note.startswith("host: the host's CPUs were 98% busy")
 
 
-def test_the_busiest_of_several_rounds_is_noted_once() -> None:
-    rounds = [counted(number=number, cpu_busy=busy, host_cpu_busy=0.1) for number, busy in enumerate((0.96, 0.98, 0.4))]
-    (note,) = saturation_notes(rounds, depth=32)
+def test_several_slices_are_noted_once_by_their_mean() -> None:
+    slices = [counted(number=number, cpu_busy=busy, host_cpu_busy=0.1) for number, busy in enumerate((0.96, 0.98, 1.0))]
+    (note,) = saturation_notes(slices, depth=32)
     assert "98% busy" in note
+
+
+def test_one_disturbed_slice_of_many_limits_no_figure() -> None:
+    slices = [counted(number=number, cpu_busy=0.4, metrics={"iops": 1e5, "lat_mean": 32e-5}) for number in range(20)]
+    stalled = counted(number=20, cpu_busy=0.99, metrics={"iops": 1.0, "lat_mean": 0.25})
+    assert saturation_notes([*slices, stalled], depth=32) == ()
 
 
 def test_cpus_at_95_percent_are_not_noted() -> None:
