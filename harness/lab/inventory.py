@@ -497,8 +497,10 @@ class Inventory:
     """What the lab asks of features, for scenarios that do not ask for it themselves."""
 
     def host_of(self, disk: str) -> HostSpec:
-        """The only host that has `disk`. Otherwise a ConfigError names the existing disks."""
-        having = [host for host in self.hosts if any(measured.name == disk for measured in host.measured)]
+        """The only host that has `disk`, also by another name. Otherwise a ConfigError names the existing disks."""
+        by_id = (one for host in self.hosts for one in host.disks if isinstance(one, DiskById))
+        same = {one.identity for one in by_id if one.name == disk}
+        having = [host for host in self.hosts if any(one.name == disk or one.identity in same for one in host.measured)]
         if len(having) == 1:
             return having[0]
         if having:

@@ -347,6 +347,21 @@ def test_a_disk_on_two_hosts_asks_for_one_of_them(tmp_path: Path) -> None:
     assert lab.only("here").host_of("optane").name == "here"
 
 
+def test_a_disk_of_the_network_that_two_hosts_name_asks_for_one_of_them(tmp_path: Path) -> None:
+    """Two runs at once would write to the same LUN, and neither host sees the other."""
+    other = GOOD[GOOD.index("[host.node1]") : GOOD.index("[host.here]")]
+    other = (
+        other.replace("host.node1", "host.node2").replace("disk.optane", "disk.lun").replace("192.0.2.7", "192.0.2.8")
+    )
+    lab = load(tmp_path, f"{GOOD}\n{other}")
+    assert [host.name for host in lab.hosts if any(disk.name == "lun" for disk in host.disks)] == ["node2"]
+    for name in ("optane", "lun"):
+        with pytest.raises(ConfigError, match=f'disk "{name}" is on several hosts: node1, node2') as error:
+            lab.host_of(name)
+        assert error.value.hint == "choose one with --host NAME"
+    assert lab.only("node2").host_of("lun").name == "node2"
+
+
 def test_the_disks_of_an_array_must_be_on_one_host(tmp_path: Path) -> None:
     lab = load(tmp_path, GOOD)
     assert lab.host_of_all(["loop"]).name == "here"
