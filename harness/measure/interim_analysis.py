@@ -29,9 +29,9 @@ from harness.results import (
     drift_notes,
     host_drift,
 )
-from harness.results.carried import find_carry_overs, find_longer_slices, split_by_length
 from harness.results.contrasts import make_samples
 from harness.results.metric_records import FEWEST_SAMPLES, count_rounds_needed, fewest_rounds, read_histogram
+from harness.results.validity import find_carry_overs, find_longer_slices, split_by_length
 from harness.scenario.plan import MOST_ROUNDS, Plan
 from harness.scenario.setups import Group
 from harness.units import format_size

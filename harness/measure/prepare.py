@@ -27,12 +27,11 @@ from harness.layout.source import BlockSource
 from harness.layout.storage_files import fill_image, read_nodatacow
 from harness.measure.fio import fill_file, mark_fio
 from harness.measure.phases import Phases
-from harness.measure.platform import PROGRAM, Clocks
+from harness.measure.platform import PROGRAM
 from harness.measure.series import require_guest
 from harness.measure.session import (
     Boot,
     Guests,
-    Idle,
     Session,
     count_idle,
     find_unsettable,
@@ -208,58 +207,70 @@ def open_session(
     skipped = find_skipped_modes(host, hypervisor, disks[0], request.modes, log=log, phases=phases)
     skipped |= _find_without_room(host, [mode for mode in request.modes if mode.name not in skipped], request.span)
     usable = [mode for mode in request.modes if mode.name not in skipped]
-    stored = stored_volumes(usable)
+    words = disks_in_words([disks[place].name for place in places_needed(usable)])
     with ExitStack() as stack:
-        words = disks_in_words([disks[place].name for place in places_needed(usable)])
         with phases.step("layouts", f"build {words}'s layouts"):
-            layouts = stack.enter_context(hypervisor.layouts(log, disks, stored, span=request.span))
-        devices = _list_devices(layouts)
-        facts = read_disks(host.runner, devices)
+            layouts = stack.enter_context(hypervisor.layouts(log, disks, stored_volumes(usable), span=request.span))
+        layouts = replace(layouts, by_mode={**layouts.by_mode, **{mode.name: at for mode, at in elsewhere.items()}})
+        usable += elsewhere
+        facts = read_disks(host.runner, _list_devices(layouts))
         names = layouts.names or {layouts.disk: disks[0].name}
         health = read_health(host, [facts[name] for name in names if name in facts])
-        sources = {mode.name: source for mode, source in elsewhere.items()}
-        layouts = replace(layouts, by_mode={**layouts.by_mode, **sources})
-        usable += elsewhere
         with phases.step("condition", f"condition {words} ({request.conditioning})"):
             conditioning = _condition_for(request, host, layouts, seed=seed, events=phases.events)
-        backup_files = {
-            mode.name: stack.enter_context(backup_file(log, host.spec, mode.name, layouts.guest(mode)))
-            for mode in (mode.attached for mode in usable if _has_backup_file(host, mode))
-        }
-        with phases.timed("attach"):
-            guests = _start_guests(host, layouts, by_guest(usable), partial(hypervisor.guest, log), phases)
-        if guests is not None:
-            stack.callback(guests.close)
-        effective = _read_effective(host.runner, layouts, guests, usable)
-        block = _find_logical_block(facts.get(layouts.disk), effective.values())
-        clocks, idle = Clocks(), Idle()
-        if hypervisor.poll_seconds:
-            with phases.step("idle", f"count what other programs read from {words} meanwhile"):
-                idle = count_idle(host.runner, clocks.read(host.runner), devices, hypervisor.poll_seconds)
         session = Session(
             host,
             layouts,
-            guests,
+            None,
             skipped,
-            effective,
+            {},
             conditioning,
-            clocks=clocks,
             names=names,
             disks=facts,
             health=health,
-            block=block,
             cached=any(mode.cached for mode in usable),
-            idle=idle,
-            md=md_devices(host.runner, sorted({*layouts.arrays.values(), *_find_arrays(facts)})),
-            backup_files=backup_files,
             trims=any(job.trims for job in request.jobs),
         )
+        session = stack.enter_context(_attach_to_guests(session, hypervisor, usable, log=log, phases=phases))
+        if hypervisor.poll_seconds:
+            with phases.step("idle", f"count what other programs read from {words} meanwhile"):
+                session = _count_idle(session, hypervisor.poll_seconds)
+        arrays = {*layouts.arrays.values(), *_find_arrays(facts)}
+        session = replace(session, md=md_devices(host.runner, sorted(arrays)))
         session = _read_by_features(session, usable, request.jobs)
         # Conditioning has changed the tables of file systems.
         for mode in usable:
             if mode.filesystem is not None or (mode.attach is not None and mode.layout.writes_later):
                 session.settle(Arm(Place.TWIN, mode))
         yield session
+
+
+@contextmanager
+def _attach_to_guests(
+    session: Session, hypervisor: Hypervisor, modes: Sequence[Mode], *, log: CreationLog, phases: Phases
+) -> Iterator[Session]:
+    """The session with the guests of these modes, which run until the end of the block, and what is read back of their
+    disks."""
+    host, layouts = session.host, session.layouts
+    with ExitStack() as stack:
+        backup_files = {
+            mode.name: stack.enter_context(backup_file(log, host.spec, mode.name, layouts.guest(mode)))
+            for mode in (mode.attached for mode in modes if _has_backup_file(host, mode))
+        }
+        with phases.timed("attach"):
+            guests = _start_guests(host, layouts, by_guest(modes), partial(hypervisor.guest, log), phases)
+        if guests is not None:
+            stack.callback(guests.close)
+        effective = _read_effective(host.runner, layouts, guests, modes)
+        block = _find_logical_block(session.disks.get(layouts.disk), effective.values())
+        yield replace(session, guests=guests, effective=effective, block=block, backup_files=backup_files)
+
+
+def _count_idle(session: Session, seconds: float) -> Session:
+    """The session with what other programs read from its disks in this time."""
+    runner = session.host.runner
+    idle = count_idle(runner, session.clocks.read(runner), _list_devices(session.layouts), seconds)
+    return replace(session, idle=idle)
 
 
 def _read_by_features(session: Session, modes: Sequence[Mode], jobs: Sequence[Job]) -> Session:

@@ -30,8 +30,8 @@ from harness.model.counters import (
 from harness.model.mode import Arm, ConcurrentJob, Place
 from harness.model.option import NOTHING
 from harness.results import Measurement
+from harness.results.byte_counts import PROBED
 from harness.results.journal import BackupCounts, PartRecord
-from harness.results.validity import PROBED
 from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 

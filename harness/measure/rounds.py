@@ -32,8 +32,8 @@ from harness.measure.spec import CampaignSpec
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results import CellRecord, Measurement, RunStore
-from harness.results.carried import find_longer_slices, split_by_length
 from harness.results.records import CarryOverRecord
+from harness.results.validity import find_longer_slices, split_by_length
 from harness.scenario.plan import FIO_SHARE, Plan
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, timetables

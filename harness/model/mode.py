@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -505,7 +505,6 @@ class Cell:
 
 
 LabKind = Literal["bare-metal", "nested", "emulated"]
-LAB_KINDS: tuple[LabKind, ...] = get_args(LabKind)
 
 _LATENCIES = tuple(name for name, metric in METRICS.items() if metric.is_latency)
 

@@ -21,7 +21,7 @@ from harness.model.disk import DiskRecord
 from harness.model.job import Job
 from harness.model.mode import Arm, Budget, Cell, Mode, Place, find_setting_changes
 from harness.model.option import NOTHING, Effective
-from harness.results.carried import note_carry_over, split_by_length
+from harness.results.byte_counts import ReadAhead, check_bytes
 from harness.results.cells import CellRecord, LongerSlices, ValidityCheck
 from harness.results.contrasts import (
     AdjustedValues,
@@ -47,16 +47,15 @@ from harness.results.metric_records import (
 )
 from harness.results.records import CarryOverRecord
 from harness.results.validity import (
-    ReadAhead,
-    check_bytes,
     clock_checks,
     configuration_checks,
     differences,
     late_counter_notes,
+    note_carry_over,
     others_notes,
     rate_checks,
     saturation_notes,
-    write_limit_checks,
+    split_by_length,
 )
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
@@ -290,7 +289,6 @@ def _check_cell(
             journal=context.journal,
         ),
         *rate_checks(slices, cell.job),
-        *write_limit_checks(slices),
         *clock_checks(slices),
         *(check for feature in of_cell.features for check in feature.find_checks(slices, cell)),
         *context.check(cell, slices),

@@ -1,26 +1,25 @@
-"""Checks and notes of a cell: settings, rates, clock, counters, drift, I/O of others, and byte accounting. Pure."""
+"""Checks and notes of a cell: settings, rates, clock, counters, I/O of others, drift, and carry-over. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from statistics import fmean
 
 from pydantic import JsonValue
 
-from harness.analysis import estimate_drift, has_drifted
+from harness.analysis import Observation, estimate_drift, find_carry_over, has_drifted
 from harness.model.attach import Attachment
-from harness.model.base import NONE, Amplification
-from harness.model.counters import FioCounts, Transferred
+from harness.model.counters import Transferred
 from harness.model.job import Job
 from harness.model.mode import OPTIONS, Cell, Mode, Place
 from harness.model.option import NOTHING, Effective
-from harness.results.cells import ValidityCheck
+from harness.results.cells import LongerSlices, ValidityCheck
 from harness.results.journal import Measurement
-from harness.results.records import DriftRecord
+from harness.results.records import CarryOverRecord, DriftRecord
 from harness.scenario.timetable import rebuilds, stays_in_cache, takes_turns
 from harness.units import format_size
 
@@ -88,9 +87,6 @@ def _shown(value: JsonValue) -> str:
 RATE_TOLERANCE = 0.05
 """The largest difference between an arm's IOPS and the requested rate, as a share of the rate."""
 
-LIMITED = 0.95
-"""From this share of fio's limit, a slice is as fast as the limit."""
-
 BUSY = 0.95
 """If CPUs are busy for more than this share of the time, they limit a figure rather than the disk."""
 
@@ -103,30 +99,6 @@ def rate_checks(measurements: Iterable[Measurement], job: Job) -> tuple[Validity
             by_arm.setdefault(measurement.arm, []).append(measurement)
     check = _random_rate_check if job.poisson else _rate_check
     return tuple(check(arm, slices, job.rate or 0) for arm, slices in by_arm.items())
-
-
-def write_limit_checks(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ...]:
-    """One check per arm whose writes fio limited, so that the run keeps its limit of bytes written.
-
-    A slice that reached fio's limit shows the limit and not the arm.
-    """
-    by_arm: dict[str, list[float]] = {}
-    for measurement in measurements:
-        if measurement.write_limit:
-            share = (
-                measurement.counters.fio.written / max(measurement.wall, measurement.seconds) / measurement.write_limit
-            )
-            by_arm.setdefault(measurement.arm, []).append(share)
-    return tuple(
-        ValidityCheck(
-            f"write limit {arm}",
-            ok=max(shares) < LIMITED,
-            detail=f"the fastest slice wrote at {max(shares) * 100:.0f} % of the rate that the limit of the bytes "
-            f"written allowed; at {LIMITED * 100:.0f} % or more, it shows this rate. A larger write_rate in the "
-            "scenario, or a larger limit, allows more",
-        )
-        for arm, shares in by_arm.items()
-    )
 
 
 def clock_checks(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ...]:
@@ -288,7 +260,7 @@ def drift_checks(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode
     """
     if _alternates(cell, modes):
         return []
-    return [ValidityCheck(DRIFT, ok=False, detail=_words(drift, cell)) for drift in _of(drifts, cell)]
+    return [ValidityCheck(DRIFT, ok=False, detail=_describe_drift(drift, cell)) for drift in _find_large(drifts, cell)]
 
 
 def drift_notes(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]) -> list[str]:
@@ -296,7 +268,7 @@ def drift_notes(drifts: Iterable[DriftRecord], cell: Cell, modes: Sequence[Mode]
     if not _alternates(cell, modes):
         return []
     valid = "the arms alternate within seconds, so the overhead is valid"
-    return [f"{_words(drift, cell)}; {valid}" for drift in _of(drifts, cell)]
+    return [f"{_describe_drift(drift, cell)}; {valid}" for drift in _find_large(drifts, cell)]
 
 
 def _alternates(cell: Cell, modes: Sequence[Mode]) -> bool:
@@ -305,11 +277,11 @@ def _alternates(cell: Cell, modes: Sequence[Mode]) -> bool:
     return not takes_turns(modes) and not apart
 
 
-def _of(drifts: Iterable[DriftRecord], cell: Cell) -> list[DriftRecord]:
+def _find_large(drifts: Iterable[DriftRecord], cell: Cell) -> list[DriftRecord]:
     return [drift for drift in drifts if drift.job == cell.job.id and drift.too_much]
 
 
-def _words(drift: DriftRecord, cell: Cell) -> str:
+def _describe_drift(drift: DriftRecord, cell: Cell) -> str:
     changed = (
         f"the {'bare host' if cell.mode.detail.has_bare_host else 'host twin'} changed by {drift.change.point:+.1%}"
     )
@@ -317,314 +289,151 @@ def _words(drift: DriftRecord, cell: Cell) -> str:
     return f"{changed} {more}: warm up the host, or find out what else it does"
 
 
-TOLERANCE = 0.02
-"""The largest difference between counts of the same bytes, as a share of what fio counted."""
+CARRY_OVER_ERROR_RATE = 0.01
+"""How often a group without any carry-over shows some, over all its jobs and looks together."""
+DISCARDED_SLICES = (4, 16)
+"""The time at the beginning of a slice that does not count if slices depend on the arm before, in times of the measured
+time. If the first is not enough, the second follows. In this time, the arm's own load replaces what the arm before has
+left in a cache.
+"""
+LEAST_SECONDS = 0.5
+"""The same for slices that are shorter than this: how long a cache needs does not depend on the length of a slice."""
+CARRY_OVER_MATTERS = 1 / 3
+"""The smallest effect for which a job is measured again, as a share of the target of the overhead's half width.
 
-PROBED = 2 * 1024**2
-"""Bytes that udev may read from a disk: it looks for signatures when fio on the host closes the disk after writing."""
-
-REBUILD_IN_FLIGHT = 1024**2
-"""Bytes of each member that a recovery may have in flight at a reading, and bytes of superblocks and bitmaps that it
-writes in a slice. RAID 5 and 6 recover at most 256 stripes of 4 KiB at once (stripe_cache_size in md.rst)."""
-
-_DEVIATIONS = 4
-"""How many standard deviations more polls than expected may have happened in the slices."""
-_POLLERS = "programs that also read while nothing was measured"
-_MULTIPLIED = 1.1
-"""Beyond this factor, a layout adds more than metadata."""
-
-_BARE = frozenset({Place.HOST, Place.REFERENCE})
-"""The arms on a bare device."""
+The whole interval of the effect must be beyond it: by noise alone, the largest of several estimates mostly is.
+In blocks of random order, an effect changes the overhead by about half of it: at most a sixth of the target.
+"""
+_USUAL_TARGET = 0.10
+"""The target of a plan without one: a share, as `smoke` promises."""
+MOST_APART_SECONDS = 1.0
+"""Between slices that are further apart, another timetable begins: no arm ran directly before."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ByteCount:
-    """The value of one counter for the slices of an arm in one round and direction, with its bounds. All in bytes.
+def find_carry_overs(
+    measurements: Sequence[Measurement], jobs: Iterable[Job], *, target: float | None = None, looks: int = 1
+) -> tuple[CarryOverRecord, ...]:
+    """What each job of one group shows about carry-over, by its headline metric. Jobs with too few slices are left out.
 
-    `round` is None for all rounds together. `slack` is what may still be in flight when fio ended. `extra` is what
-    other programs, the slice before, and `rebuild`, the recovery of an array, may have added. `polled` is the part of
-    `extra` by programs that also used the disk while nothing was measured.
+    `measurements` are those of the group in the order of time. A job whose slices became longer is tested once for each
+    length, the shortest first. `target` is the half width of the overhead's interval that is wanted, as a share.
+    `looks` is how often the group is tested at most, while it is measured.
     """
-
-    round: int | None
-    direction: str
-    by: str
-    fio: float
-    counted: float
-    fewest: float
-    most: float
-    slack: float
-    extra: float
-    rebuild: float = 0.0
-    polled: float = 0.0
-
-    @property
-    def off(self) -> float:
-        """How far the counter is beyond a bound with its slack, as a share of the bound; negative is below."""
-        if self.counted < self.fewest:
-            return -max(self.fewest - self.counted - self.slack, 0.0) / self.fewest
-        return max(self.counted - self.most - self.slack - self.extra, 0.0) / self.most
-
-    @property
-    def difference(self) -> float:
-        """The difference between the counter and fio beyond `slack` and `extra`, as a share of fio's bytes."""
-        extra = self.extra if self.counted > self.fio else 0.0
-        return max(abs(self.counted - self.fio) - self.slack - extra, 0.0) / self.fio
-
-    @property
-    def amplified(self) -> bool:
-        """Whether the layout moves a multiple of the bytes, beyond some metadata."""
-        return self.most > _MULTIPLIED * self.fio
-
-    @property
-    def needs_polls(self) -> bool:
-        """Whether the counter would be too high without what polls may have added."""
-        return (
-            self.polled > 0 and self.counted - self.most - self.slack - self.extra + self.polled > TOLERANCE * self.most
-        )
-
-    @property
-    def where(self) -> str:
-        return "all rounds" if self.round is None else f"round {self.round}"
-
-    @property
-    def needed(self) -> str:
-        """Its bounds as multiples of fio's bytes: "1.33 to 2"."""
-        fewest, most = f"{self.fewest / self.fio:.3g}", f"{self.most / self.fio:.3g}"
-        return fewest if fewest == most else f"{fewest} to {most}"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadAhead:
-    """The most bytes that kernels have read ahead at the end of a slice: on the bare disk, and on volumes.
-
-    A job begins again at the end of its `region`. The disk may go on there, and is read ahead each time.
-    """
-
-    bare: int
-    volume: int
-    region: int
-
-    def count(self, slices: Sequence[Measurement], read: int) -> float:
-        """The bytes in these slices of one arm, in which fio read so many."""
-        return (self.bare if slices[0].arm in _BARE else self.volume) * (len(slices) + read / self.region)
-
-
-def check_bytes(
-    measurements: Iterable[Measurement],
-    in_flight: int,
-    layout: Amplification = NONE,
-    *,
-    cached: bool = False,
-    contained: str = "",
-    inside: Amplification | None = None,
-    journal: Callable[[float], float] | None = None,
-    ahead: ReadAhead | None = None,
-    buffered: bool = False,
-) -> tuple[ValidityCheck, ...]:
-    """One check per arm: fio's bytes against those of the host's bare disk or disks and, for a guest, of QEMU.
-
-    On a storage in use, the disks also move the bytes of others, so only fewer bytes than fio's are a fault.
-
-    `in_flight` is iodepth x numjobs x block size in bytes: one side may have counted these bytes and the other not yet.
-    `layout` is what the disks may move for the arms on it, which are all arms except host and reference. With `cached`,
-    the host's memory may serve these arms, so their bytes are only compared with QEMU's. A measurement without counters
-    is not checked. The arm `contained` is in a container, whose control group counts instead of QEMU. `inside` is what
-    a file system in the guest moves, which QEMU counts as well, and `journal` what it moves in so many seconds. `ahead`
-    is what a kernel may read ahead. The memory of a cached guest may serve what is `buffered`, before QEMU sees it.
-    """
-    count_bytes = partial(_count_bytes, in_flight=in_flight, of_qemu=inside, journal=journal, ahead=ahead)
-    by_round: dict[tuple[str, int], list[Measurement]] = {}
-    for measurement in measurements:
-        by_round.setdefault((measurement.arm, measurement.round), []).append(measurement)
-    by_arm: dict[str, list[_ByteCount]] = {}
-    for (arm, _), slices in by_round.items():
-        by_arm.setdefault(arm, []).extend(count_bytes(slices, NONE if arm in _BARE else layout, slices[0].round))
-    # What polls may read is large beside the bytes of one round of a slow job, but not beside those of many.
-    for arm, counts in by_arm.items():
-        if any(count.polled for count in counts):
-            every = [slice_ for (other, _), slices in by_round.items() if other == arm for slice_ in slices]
-            by_arm[arm] = [*counts, *count_bytes(every, NONE if arm in _BARE else layout, None)]
+    least = CARRY_OVER_MATTERS * (_USUAL_TARGET if target is None else target)
+    tests = []
+    for job in jobs:
+        series = sorted({measurement.discarded_s for measurement in measurements if measurement.job == job.id})
+        tests += [
+            (job, seconds, find_carry_over(_collect_observations(measurements, job, seconds))) for seconds in series
+        ]
+    enough = len({job for job, _, tested in tests if tested.enough})
+    error_rate = CARRY_OVER_ERROR_RATE / (max(enough, 1) * looks)
     return tuple(
-        _check_cached(arm, () if buffered else counts)
-        if cached and arm not in _BARE
-        else _check_counts(arm, counts, "its control group" if arm == contained else "QEMU")
-        for arm, counts in by_arm.items()
-        if counts
-    )
-
-
-def _check_cached(arm: str, counts: Sequence[_ByteCount]) -> ValidityCheck:
-    """An arm that is declared as cached. How much its disk moved is a result, and no fault."""
-    by_qemu = [count for count in counts if count.by == "qemu"]
-    declared = "its mode is declared as cached, so the disk may move other bytes than fio"
-    check = _check_counts(arm, by_qemu) if by_qemu else ValidityCheck(f"bytes {arm}", ok=True, detail=declared)
-    return replace(check, detail=f"{check.detail}; {declared}") if by_qemu and check.ok else check
-
-
-def _estimate_polled(slices: Iterable[Measurement]) -> float:
-    """Bytes that programs which poll the disk may have read in these slices.
-
-    The number of polls in the slices varies like that of a Poisson process: its standard deviation is the root of what
-    is expected. A poll counts as a whole.
-    """
-    backgrounds = [slice_.counters.background for slice_ in slices if slice_.counters.background is not None]
-    expected, burst = (
-        sum(background.expected for background in backgrounds),
-        max((background.burst for background in backgrounds), default=0),
-    )
-    return expected + _DEVIATIONS * math.sqrt(expected * burst) + burst
-
-
-def _read_probed(measurement: Measurement) -> int:
-    """In runs of earlier versions, udev may have read in any slice."""
-    background = measurement.counters.background
-    return PROBED if background is None else background.probed
-
-
-def _read_earlier(measurement: Measurement) -> Transferred:
-    """Bytes that the slice before may have had in flight when the counters were read."""
-    background = measurement.counters.background
-    return Transferred() if background is None else background.earlier
-
-
-def _count_bytes(
-    slices: Sequence[Measurement],
-    of_disk: Amplification,
-    number: int | None,
-    *,
-    in_flight: int,
-    of_qemu: Amplification | None,
-    journal: Callable[[float], float] | None,
-    ahead: ReadAhead | None,
-) -> list[_ByteCount]:
-    """The counts of these slices of one arm together. Single slices may be short: a small write counts much."""
-    whole = [slice_ for slice_ in slices if slice_.counters.disk is not None]
-    shared = [slice_ for slice_ in slices if slice_.counters.disk is None and slice_.counters.storage is not None]
-    pieces = {slice_.raw: slice_.counters.arm for slice_ in slices if slice_.counters.arm is not None}
-    sources: list[tuple[str, Sequence[FioCounts | Transferred], Sequence[Transferred | None]]] = [
-        ("disk", [slice_.counters.fio for slice_ in whole], [slice_.counters.disk for slice_ in whole]),
-        ("storage", [slice_.counters.fio for slice_ in shared], [slice_.counters.storage for slice_ in shared]),
-        ("qemu", [piece.fio for piece in pieces.values()], [piece.qemu for piece in pieces.values()]),
-    ]
-    elapsed = max(slice_.started + slice_.seconds for slice_ in slices) - min(slice_.started for slice_ in slices)
-    counts = []
-    for direction in ("read", "written", "trimmed"):
-        for by, by_fio, moved in sources:
-            fio, counted = (sum(getattr(count, direction) for count in several) for several in (by_fio, moved))
-            if not fio:
-                continue
-            needs = (NONE if of_qemu is None else of_qemu) if by == "qemu" else of_disk
-            fewest, most = fio * needs.fewest_written, fio * needs.most_written
-            if direction == "read":
-                for_writes = sum(count.written for count in by_fio) * needs.read_for_write
-                fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
-            elif direction == "trimmed":
-                fewest, most = fio * needs.fewest_trimmed, fio * needs.most_trimmed
-            polled = 0.0
-            # A journal is written at any time. QEMU also counts between the slices, but only that of its own guest.
-            lasting = elapsed if by == "qemu" else sum(slice_.wall for slice_ in slices)
-            extra = journal(lasting) if journal and (by != "qemu" or of_qemu is not None) else 0.0
-            if direction == "read" and by == "qemu":
-                # With the slices of other jobs of the arm.
-                extra += sum(piece.ahead for piece in pieces.values())
-            elif direction == "read" and ahead is not None:
-                extra += ahead.count(slices, fio)
-            if by == "disk" and direction == "read":
-                polled = _estimate_polled(whole)
-                extra += polled + sum(map(_read_probed, whole))
-            if by == "disk":
-                extra += (
-                    sum(getattr(moved_before, direction) for moved_before in map(_read_earlier, whole)) * most / fio
-                )
-            if by == "storage":
-                # Others read and write there, too. So more bytes are no fault of the measurement.
-                extra = math.inf
-            slack = len(by_fio) * in_flight * most / fio
-            rebuild = _estimate_rebuild(whole, direction, needs)
-            counts.append(
-                _ByteCount(
-                    number,
-                    direction,
-                    by,
-                    fio,
-                    counted,
-                    fewest,
-                    most,
-                    slack=slack,
-                    extra=extra + rebuild,
-                    rebuild=rebuild,
-                    polled=polled,
-                )
-            )
-    return counts
-
-
-def _estimate_rebuild(slices: Sequence[Measurement], direction: str, needs: Amplification) -> float:
-    """Bytes that the recovery of an array may have moved in these slices, by md's own count of what it rebuilt."""
-    per_byte = {"read": needs.rebuild_read, "written": needs.rebuild_written}.get(direction, 0.0)
-    arrays = [slice_.counters.array for slice_ in slices if per_byte and slice_.counters.array is not None]
-    rebuilt = [array.rebuilt for array in arrays if array.state == "rebuilding"]
-    return sum(size * per_byte + REBUILD_IN_FLIGHT * (per_byte + 1) for size in rebuilt)
-
-
-def _check_counts(arm: str, counts: Sequence[_ByteCount], qemu: str = "QEMU") -> ValidityCheck:
-    wrong = [count for count in counts if abs(count.off) > TOLERANCE]
-    if not wrong:
-        return ValidityCheck(f"bytes {arm}", ok=True, detail=_describe_agreement(counts, qemu))
-    worst = max(wrong, key=lambda count: abs(count.off))
-    first = next((count for count in wrong if count.by == "qemu" and count.round == worst.round), worst)
-    whose = {"qemu": qemu, "disk": "the host's disk", "storage": "the disks below the storage"}[first.by]
-    needed = f"; its layout needs {first.needed} times as much as fio" if first.amplified else ""
-    if first.polled and first.off > 0:
-        needed += f"; {format_size(first.polled)} allowed for {_POLLERS}"
-    return ValidityCheck(
-        f"bytes {arm}",
-        ok=False,
-        detail=f"{first.where}: fio counted {format_size(first.fio)} {first.direction}, {whose} "
-        f"{format_size(first.counted)} ({first.counted / first.fio:.1%}{needed}): {_explain(first)}",
-    )
-
-
-def _describe_agreement(counts: Sequence[_ByteCount], qemu: str) -> str:
-    names = {"qemu": qemu, "disk": "the disk", "storage": "the disks below the storage"}
-    others = [name for by, name in names.items() if any(count.by == by for count in counts)]
-    who = ", ".join(["fio", *others[:-1]])
-    amplified = [count for count in counts if count.amplified and count.by != "storage"]
-    if not amplified:
-        most = max(count.difference for count in counts)
-        shared = "; those disks may have moved more, for others" if names["storage"] in others else ""
-        polled = [count for count in counts if count.needs_polls]
-        allowed = (
-            f", with {format_size(max(count.polled for count in polled))} allowed for {_POLLERS}" if polled else ""
+        CarryOverRecord(
+            job=job.id,
+            discarded_s=seconds,
+            p_value=tested.p_value,
+            effect=tested.effect,
+            cause=tested.cause,
+            shown=tested.shown(error_rate),
+            at_least=tested.at_least(error_rate),
+            matters=tested.at_least(error_rate) >= least,
         )
-        return f"{who} and {others[-1]} agree within {max(most, 0.001):.1%}{allowed}{shared}"
-    ratios = sorted(count.counted / count.fio for count in amplified)
-    factors = " to ".join(dict.fromkeys(f"{ratio:.3g}" for ratio in (ratios[0], ratios[-1])))
-    needed = " or ".join(dict.fromkeys(count.needed for count in amplified))
-    words = f"{who} and the disks agree: the disks moved {factors} times as much as fio, the layout needs {needed}"
-    rebuild = max(count.rebuild for count in counts)
-    return words + (f", and the rebuild up to {format_size(rebuild)} in a round" if rebuild else "")
+        for job, seconds, tested in tests
+        if tested.p_value is not None and tested.effect is not None and tested.cause is not None
+    )
 
 
-_DECLARE = "If the mode is meant to use the host's memory, declare it with cached = true"
+def find_longer_slices(
+    records: Sequence[CarryOverRecord], measurements: Iterable[Measurement], jobs: Iterable[Job]
+) -> dict[Job, float]:
+    """The jobs that need longer slices, with the seconds at the beginning of each slice that are to be discarded.
+
+    `records` is what `find_carry_overs` returned for the group with these `measurements`. A job is left out if the
+    effect is too small to matter, if its longest slices are too few for a test, or if the last of DISCARDED_SLICES was
+    tried.
+    """
+    last = {record.job: record for record in records}
+    reached: dict[str, float] = {}
+    for measurement in measurements:
+        reached[measurement.job] = max(measurement.discarded_s, reached.get(measurement.job, 0.0))
+    needed = {}
+    for job in jobs:
+        tested = last.get(job.id)
+        if tested is None or not (tested.shown and tested.matters) or tested.discarded_s < reached[job.id]:
+            continue
+        longer = (times * max(job.seconds, LEAST_SECONDS) for times in DISCARDED_SLICES)
+        if (seconds := next((duration for duration in longer if duration > tested.discarded_s), None)) is not None:
+            needed[job] = seconds
+    return needed
 
 
-def _explain(count: _ByteCount) -> str:
-    match count.by, count.direction, count.off < 0:
-        case _, "trimmed", less:
-            return "a layer did not pass the rest on" if less else "something else trimmed the disk"
-        case "qemu", _, True:
-            return "the guest's own cache served the rest, or the guest sent requests that QEMU does not count as data"
-        case "qemu", _, False:
-            return "something else in the guest used the disk"
-        case _, "read", less:
-            never = "the rest did not come from the disk: the host's page cache served it, or it was never written"
-            return f"{never}. {_DECLARE}" if less else "read-ahead, or something else read from the disk"
-        case _, _, True:
-            return (
-                "the rest was not on the disk at the job's end: the host's page cache holds it, or zeros were dropped. "
-                f"{_DECLARE}"
-            )
-        case _:
-            return "the layers write more than requested (metadata, journal, parity), or something else wrote"
+def split_by_length(measurements: Iterable[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
+    """The measurements that count, and those that longer slices of the same job and group replaced.
+
+    Of the replaced ones, only the shortest slices are returned: the result without any discarding.
+    """
+    several = list(measurements)
+    lengths: dict[tuple[str, str], set[float]] = {}
+    for slice_ in several:
+        lengths.setdefault((slice_.group, slice_.job), set()).add(slice_.discarded_s)
+    counted, replaced = [], []
+    for slice_ in several:
+        of_job = lengths[slice_.group, slice_.job]
+        if slice_.discarded_s == max(of_job):
+            counted.append(slice_)
+        elif slice_.discarded_s == min(of_job):
+            replaced.append(slice_)
+    return counted, replaced
+
+
+def note_carry_over(records: Sequence[CarryOverRecord], longer: LongerSlices | None) -> list[str]:
+    """What a reader of a cell must know. `records` is what the cell's job shows, the shortest slices first."""
+    shown = [record for record in records if record.shown]
+    if not shown:
+        return []
+    effect = (
+        f"a slice is {shown[-1].effect:+.1%} different (at least {shown[-1].at_least:.1%}) "
+        f"if {shown[-1].cause} ran before it"
+    )
+    if longer is None:
+        so = (
+            ", so the arms disturb each other"
+            if shown[-1].matters
+            else ": not shown to be large enough to measure it again"
+        )
+        return [f"carry-over: {effect}{so}"]
+    before = f"the overhead with all of each slice is {longer.naive.point:.1%}"
+    if longer.naive.low is not None and longer.naive.high is not None:
+        before += f" [{longer.naive.low:.1%}, {longer.naive.high:.1%}]"
+    if shown[-1].discarded_s >= longer.discarded_s:
+        still = f"although its first {longer.discarded_s:g} s do not count, so the arms disturb each other"
+        return [f"carry-over: {effect}, {still}; {before}; let slices run for longer (`ramp` of the profile)"]
+    doubt = "" if records[-1].discarded_s >= longer.discarded_s else "; the longer slices are too few for another test"
+    return [f"carry-over: {effect}, so the first {longer.discarded_s:g} s of each slice do not count; {before}{doubt}"]
+
+
+def _collect_observations(measurements: Sequence[Measurement], job: Job, discarded_s: float) -> list[Observation]:
+    """The slices of the job with this length, if another slice ran directly before.
+
+    An arm that always follows itself shows nothing: its slices have a timetable of their own. It is left out.
+    """
+    blocks: dict[tuple[int, int], int] = {}
+    observations = []
+    for before, slice_ in pairwise(measurements):
+        value = slice_.metrics.get(job.headline, 0.0)
+        if slice_.job != job.id or slice_.discarded_s != discarded_s or slice_.overlap is not None or value <= 0:
+            continue
+        if _measure_gap(before, slice_) > MOST_APART_SECONDS:
+            continue
+        block = blocks.setdefault((slice_.round, slice_.block), len(blocks))
+        other = before.job != job.id
+        observations.append(Observation(block, slice_.arm, before.arm, math.log(value), after_other_job=other))
+    alternating = {observation.arm for observation in observations if observation.previous != observation.arm}
+    return [observation for observation in observations if observation.arm in alternating]
+
+
+def _measure_gap(before: Measurement, slice_: Measurement) -> float:
+    """Seconds from the end of a slice to the start of the next one, or of its ramp."""
+    ramp = max(slice_.wall - slice_.seconds, 0.0)
+    return slice_.started - ramp - (before.started + before.seconds)

@@ -11,10 +11,9 @@ from functools import cached_property
 from typing import ClassVar, TypeVar
 
 from harness.feature import Conditioner, features, find_conditioner, is_asked
-from harness.model.base import Base, Device
 from harness.model.job import Job, Workload
 from harness.model.layout import Layout, amplification
-from harness.model.mode import Arm, Cell, Mode
+from harness.model.mode import Cell, Mode
 from harness.model.workloads import Conditioning, Profile, find_profile
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import (
@@ -29,7 +28,6 @@ from harness.scenario.setups import (
     Setup,
     disks_in_words,
     places_of,
-    regions,
     setups,
 )
 from harness.scenario.timetable import MOST_SECONDS, find_interval, last_whole_intervals, takes_turns
@@ -350,77 +348,15 @@ def _others(cells: Iterable[Cell], gone: Collection[str]) -> tuple[Cell, ...]:
     return tuple(cell for cell in cells if cell.id not in gone)
 
 
-BUILD_SHARE = 0.05
-"""What a layout writes beside its data, as a share of the region: metadata of a file system, an image or a volume."""
-BUILD_BYTES = 64 * 1024**2
-"""The same of a small region: partition tables, journals, the zeros at the end of a run."""
-MARGIN = 1.25
-"""How much faster than measured before an arm may be in the next slices."""
-
-
-def planned_writes(plan: Plan) -> dict[str, float]:
-    """The bytes that the plan writes to each disk at most, by the disk's name, in the fewest rounds that it measures.
-
-    Further rounds follow as far as a limit allows.
-    """
-    return {
-        disk: sum(setup_bytes(plan, setup, place) for setup in plan.setups)
-        + sum(group_bytes(plan, group, place) for group in plan.groups)
-        for place, disk in enumerate(plan.disks)
-    }
-
-
-def setup_bytes(plan: Plan, setup: Setup, place: int) -> float:
-    """The bytes that building and conditioning the setup writes to this disk at most."""
-    bases: list[Base] = [Device() for bare in setup.bare_places if bare == place]
-    bases += [base for base in regions(setup.modes) if place in base.places]
-    filled = sum(base.bytes_written / len(base.places) for base in bases) * plan.span
-    conditioner = plan.conditioner
-    work = conditioner.rounds[1] * conditioner.seconds * plan.write_rate * len(bases)
-    return filled * conditioner.fills + filled * BUILD_SHARE + BUILD_BYTES * len(bases) + work
-
-
-def group_bytes(plan: Plan, group: Group, place: int, *, rounds: int | None = None) -> float:
-    """The bytes that so many rounds of the group and its follow-ups write to this disk at most; None: the fewest."""
-    round_bytes = sum(
-        slice_rate(plan, arm, job) * job.wall for arm in group.arms if place in arm.places for job in group.jobs_of(arm)
-    )
-    following = (
-        follow_up.bytes_written(plan.write_rate, place) for follow_up in plan.follow_ups if follow_up.group == group.id
-    )
-    return (plan.rounds if rounds is None else rounds) * group.blocks * round_bytes + sum(following)
-
-
-def slice_rate(plan: Plan, arm: Arm, job: Job) -> float:
-    """The bytes per second that the jobs of a slice of this arm write at most to each of its disks."""
-    writing = [part.job for part in arm.parts(job) if part.job.writes]
-    if not all(map(is_paced, writing)):
-        return plan.write_rate
-    requested = sum(
-        (each.rate or 0) * each.bs * (1 - (each.share_of_reads or 0.0)) * _amplified(_layout(arm), each)
-        for each in writing
-    )
-    return min(plan.write_rate, MARGIN * requested / len(arm.places))
-
-
 def fio_rate(write_rate: int, layout: Layout | None, job: Job) -> float:
     """The bytes per second that fio may write to this layout, so that none of its disks gets more than `write_rate`.
 
     None is the bare disk.
     """
-    return write_rate * (len(layout.base.places) if layout else 1) / max(_amplified(layout, job), 1.0)
+    return write_rate * (len(layout.base.places) if layout else 1) / max(count_written(layout, job), 1.0)
 
 
-def is_paced(job: Job) -> bool:
-    """Whether the job has a rate of its own, which bounds its bytes. fio cannot have a second limit then."""
-    return job.rate is not None and job.from_file is None
-
-
-def _layout(arm: Arm) -> Layout | None:
-    return arm.mode.layout if arm.mode else None
-
-
-def _amplified(layout: Layout | None, job: Job) -> float:
+def count_written(layout: Layout | None, job: Job) -> float:
     """The bytes that all disks of the layout together write at most for each byte of the job."""
     return amplification(layout, job).most_written if layout is not None else 1.0
 

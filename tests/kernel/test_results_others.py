@@ -8,7 +8,8 @@ import pytest
 
 from harness.model.counters import Counters, FioCounts, Transferred
 from harness.results import Measurement
-from harness.results.validity import check_bytes, others_notes
+from harness.results.byte_counts import check_bytes
+from harness.results.validity import others_notes
 from tests.build import A_SLICE
 
 MIB = 1 << 20

@@ -12,7 +12,8 @@ from harness.model.counters import ArmBytes, ArrayCounts, Background, Transferre
 from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol, amplification
 from harness.results import Measurement, ValidityCheck
-from harness.results.validity import check_bytes, rate_checks, saturation_notes
+from harness.results.byte_counts import check_bytes
+from harness.results.validity import rate_checks, saturation_notes
 from tests.build import build_measurement
 from tests.build import counters as counters_of
 

@@ -8,8 +8,8 @@ import pytest
 
 from harness.analysis import METRICS
 from harness.errors import ConfigError
-from harness.model.mode import LAB_KINDS, Budget, Cell, LabKind
-from harness.scenario.legality import budgets_for
+from harness.model.mode import Budget, Cell, LabKind
+from harness.scenario.legality import LAB_KINDS, budgets_for
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.analysis import CarryOver, Limit, Observation, Sequential, find_carry_over, power_to_decide
-from harness.results.carried import ERROR_RATE, MATTERS
+from harness.results.validity import CARRY_OVER_ERROR_RATE, CARRY_OVER_MATTERS
 from tests.simulation.stated import stated
 
 JOBS = 300
@@ -54,8 +54,8 @@ def test_a_job_is_measured_again_if_the_whole_interval_of_the_effect_matters(
 ) -> None:
     for row, after_arm in (("again, no carry-over", 0.0), ("again, 5 % less", -0.05), ("again, 10 % less", -0.1)):
         several = [job(seed, *design, loud=1.0, after_arm=after_arm, after_job=0.0) for seed in range(JOBS)]
-        assert all(abs(each.effect or 0) >= each.at_least(ERROR_RATE) for each in several)
-        again = sum(each.at_least(ERROR_RATE) >= 0.1 * MATTERS for each in several) / JOBS
+        assert all(abs(each.effect or 0) >= each.at_least(CARRY_OVER_ERROR_RATE) for each in several)
+        again = sum(each.at_least(CARRY_OVER_ERROR_RATE) >= 0.1 * CARRY_OVER_MATTERS for each in several) / JOBS
         assert again == pytest.approx(stated(row)[column], abs=0.012)
 
 

@@ -13,7 +13,7 @@ from harness.measure.platform import Clock
 from harness.measure.session import LEAST_AT_ONCE, MOST_AT_ONCE, Idle, IdleReads, count_idle, estimate_idle_reads
 from harness.model.counters import Background, FioCounts, HostCounts, MemberCounts, Transferred
 from harness.results import Measurement, ValidityCheck
-from harness.results.validity import PROBED, check_bytes
+from harness.results.byte_counts import PROBED, check_bytes
 from pve_double.pvestatd import INTERVAL_SECONDS, READS
 from pve_double.state import Node
 from pve_double.storage.volumes import Storage

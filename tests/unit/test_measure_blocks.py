@@ -43,7 +43,7 @@ from harness.model.layout import Lvm
 from harness.model.mode import Arm, Cell, Mode, Neighbour, Place
 from harness.model.option import NOTHING, Effective
 from harness.results import ConditioningRecord, Measurement, RunStore
-from harness.results.validity import PROBED
+from harness.results.byte_counts import PROBED
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
 from tests.build import RUN_ID

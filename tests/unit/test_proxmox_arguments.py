@@ -17,8 +17,8 @@ from harness.errors import GuestError, Unsupported
 from harness.guest.booting import Booted
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import build_shell_parameters, list_by_arguments
-from harness.guest.proxmox.arguments import build_arguments, parse_iothreads
 from harness.guest.proxmox.backend import _yield_drives
+from harness.guest.proxmox.beyond_drives import build_arguments, parse_iothreads
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.creation import PveVolume, create_vm
 from harness.guest.proxmox.guest import ProxmoxGuest, Resolved, parse_resolved

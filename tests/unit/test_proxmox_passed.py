@@ -11,9 +11,9 @@ import pytest
 from harness.errors import GuestError, SafetyError, Unsupported
 from harness.guest.passthrough import PciDisk
 from harness.guest.protocol import GuestDisk
+from harness.guest.proxmox.beyond_drives import find_mapping, read_passed
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.guest import find_device
-from harness.guest.proxmox.passed import find_mapping, read_passed
 from harness.model.attach import Vfio
 from harness.model.base import Device
 from harness.model.guest import ANY_GUEST

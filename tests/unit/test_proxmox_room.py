@@ -10,7 +10,7 @@ import pytest
 from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.creation import allocated, require_room
+from harness.guest.proxmox.room import allocated, require_room
 from harness.lab.inventory import DiskByStorage
 from harness.lab.space import Allocation, StorageSpace, shortages
 from harness.model.attach import Attach

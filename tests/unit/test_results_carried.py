@@ -12,8 +12,8 @@ import pytest
 from harness.analysis import Estimate
 from harness.model.job import Job
 from harness.results import Measurement
-from harness.results.carried import find_carry_overs, find_longer_slices, note_carry_over, split_by_length
 from harness.results.cells import LongerSlices
+from harness.results.validity import find_carry_overs, find_longer_slices, note_carry_over, split_by_length
 from tests.build import build_measurement
 
 JOB = Job("randwrite", 4096, iodepth=32, ramp=0, seconds=1)

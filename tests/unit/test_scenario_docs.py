@@ -15,8 +15,8 @@ from harness.model.attach import Attach
 from harness.model.disk import REQUESTED_CLASSES
 from harness.model.job import PATTERNS
 from harness.model.layout import Layout
-from harness.model.mode import LAB_KINDS
 from harness.model.workloads import NAMED, PROFILES
+from harness.scenario.legality import LAB_KINDS
 from harness.scenario.load import load_scenario, scenario_schema
 from harness.scenario.scenario import PRESETS
 

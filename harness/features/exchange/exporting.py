@@ -31,9 +31,9 @@ from harness.model.job import Job
 from harness.model.mode import ModeDetail, Place
 from harness.openmetrics import format_openmetrics
 from harness.results import Journal, Measurement, Run, RunStore
-from harness.results.carried import split_by_length
 from harness.results.cells import CellRecord
 from harness.results.store import TypedColumn, Value, parquet_bytes
+from harness.results.validity import split_by_length
 from harness.terminal import one_line
 from harness.units import short_size
 from harness.untrusted import JSON_BYTES

@@ -382,7 +382,7 @@ def _doubts(
     job = planned.job
     layout = NONE if arm.mode is None else amplification(arm.mode.layout, job)
     slices = [measurement for measurements in by_rate.values() for measurement in measurements]
-    from harness.results.validity import check_bytes  # noqa: PLC0415 - nothing that reads a scenario waits for it
+    from harness.results.byte_counts import check_bytes  # noqa: PLC0415 - nothing that reads a scenario waits for it
 
     yield from (check.check for check in check_bytes(slices, job.depth * job.bs, layout) if not check.ok)
     for cell in planned.cells:

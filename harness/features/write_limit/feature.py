@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from harness.feature import Feature, FeatureLimit
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from harness.features.write_limit.fitting import MaxWrites
     from harness.features.write_limit.limit import WriteLimit
     from harness.measure.rounds import RunContext
+    from harness.model.mode import Cell
+    from harness.results import Measurement, ValidityCheck
 
 
 def _parse(text: str) -> MaxWrites:
@@ -24,8 +27,17 @@ def _keep(context: RunContext) -> WriteLimit:
     return WriteLimit(context)
 
 
+def _find_checks(slices: Sequence[Measurement], _cell: Cell) -> Iterable[ValidityCheck]:
+    if not any(slice_.write_limit for slice_ in slices):
+        return ()
+    from harness.features.write_limit.limit import check_write_limits
+
+    return check_write_limits(slices)
+
+
 FEATURE = Feature(
     name="write_limit",
+    find_checks=_find_checks,
     limit=FeatureLimit(
         flag="--max-writes",
         metavar="SIZE",

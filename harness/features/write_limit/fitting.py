@@ -1,4 +1,4 @@
-"""The limit of the bytes written, as a user sets it, and what plans leave out to stay below it. Pure."""
+"""The limit of the bytes written: as a user sets it, what plans write, and what they leave out to stay below. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from functools import partial
 from harness.errors import ConfigError
 from harness.feature import FILL
 from harness.lab.inventory import HostSpec
+from harness.model.base import Base, Device
+from harness.model.job import Job
+from harness.model.mode import Arm
 from harness.report.numbers import count, percent
-from harness.scenario.plan import LeftOut, Plan, planned_writes
+from harness.scenario.plan import LeftOut, Plan, count_written
+from harness.scenario.setups import Group, Setup, regions
 from harness.units import format_size, parse_share, parse_size
 
 OPTION = "--max-writes"
@@ -212,3 +216,61 @@ def plan_name(plan: Plan) -> str:
     """The scenario of the plan."""
     cells = plan.cells or tuple(cell for left_out in plan.left_out for cell in left_out.cells)
     return cells[0].scenario if cells else plan.disk
+
+
+BUILD_SHARE = 0.05
+"""What a layout writes beside its data, as a share of the region: metadata of a file system, an image or a volume."""
+BUILD_BYTES = 64 * 1024**2
+"""The same of a small region: partition tables, journals, the zeros at the end of a run."""
+MARGIN = 1.25
+"""How much faster than measured before an arm may be in the next slices."""
+
+
+def planned_writes(plan: Plan) -> dict[str, float]:
+    """The bytes that the plan writes to each disk at most, by the disk's name, in the fewest rounds that it measures.
+
+    Further rounds follow as far as a limit allows.
+    """
+    return {
+        disk: sum(setup_bytes(plan, setup, place) for setup in plan.setups)
+        + sum(group_bytes(plan, group, place) for group in plan.groups)
+        for place, disk in enumerate(plan.disks)
+    }
+
+
+def setup_bytes(plan: Plan, setup: Setup, place: int) -> float:
+    """The bytes that building and conditioning the setup writes to this disk at most."""
+    bases: list[Base] = [Device() for bare in setup.bare_places if bare == place]
+    bases += [base for base in regions(setup.modes) if place in base.places]
+    filled = sum(base.bytes_written / len(base.places) for base in bases) * plan.span
+    conditioner = plan.conditioner
+    work = conditioner.rounds[1] * conditioner.seconds * plan.write_rate * len(bases)
+    return filled * conditioner.fills + filled * BUILD_SHARE + BUILD_BYTES * len(bases) + work
+
+
+def group_bytes(plan: Plan, group: Group, place: int, *, rounds: int | None = None) -> float:
+    """The bytes that so many rounds of the group and its follow-ups write to this disk at most; None: the fewest."""
+    round_bytes = sum(
+        slice_rate(plan, arm, job) * job.wall for arm in group.arms if place in arm.places for job in group.jobs_of(arm)
+    )
+    following = (
+        follow_up.bytes_written(plan.write_rate, place) for follow_up in plan.follow_ups if follow_up.group == group.id
+    )
+    return (plan.rounds if rounds is None else rounds) * group.blocks * round_bytes + sum(following)
+
+
+def slice_rate(plan: Plan, arm: Arm, job: Job) -> float:
+    """The bytes per second that the jobs of a slice of this arm write at most to each of its disks."""
+    writing = [part.job for part in arm.parts(job) if part.job.writes]
+    if not all(map(is_paced, writing)):
+        return plan.write_rate
+    layout = arm.mode.layout if arm.mode else None
+    requested = sum(
+        (job.rate or 0) * job.bs * (1 - (job.share_of_reads or 0.0)) * count_written(layout, job) for job in writing
+    )
+    return min(plan.write_rate, MARGIN * requested / len(arm.places))
+
+
+def is_paced(job: Job) -> bool:
+    """Whether the job has a rate of its own, which bounds its bytes. fio cannot have a second limit then."""
+    return job.rate is not None and job.from_file is None

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 from harness.errors import HostError
 from harness.events import Note
-from harness.features.write_limit.fitting import OPTION, left_out_words
+from harness.features.write_limit.fitting import (
+    MARGIN,
+    OPTION,
+    group_bytes,
+    is_paced,
+    left_out_words,
+    planned_writes,
+    setup_bytes,
+    slice_rate,
+)
 from harness.files import read_script
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById
 from harness.lab.transport.base import Runner
@@ -17,9 +26,10 @@ from harness.measure.series import LimitReached, PreparedGroup, SpecialStep, Ste
 from harness.model.job import Job
 from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
+from harness.results.cells import ValidityCheck
 from harness.results.journal import WritesEvent
 from harness.results.records import DiskWrites
-from harness.scenario.plan import MARGIN, Plan, fio_rate, group_bytes, is_paced, planned_writes, setup_bytes, slice_rate
+from harness.scenario.plan import Plan, fio_rate
 from harness.scenario.setups import Group, Setup
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable
 from harness.units import format_size
@@ -30,6 +40,10 @@ _DEADLINE = 30.0
 _GONE = "-"
 
 _READ = read_script("harness.features.write_limit", "read_written_sectors.sh")
+
+
+LIMITED = 0.95
+"""From this share of fio's limit, a slice is as fast as the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,3 +419,27 @@ def _key(setup: Setup) -> tuple[str, int]:
 
 def _seconds(measurement: Measurement) -> float:
     return max(measurement.wall, measurement.seconds)
+
+
+def check_write_limits(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ...]:
+    """One check per arm whose writes fio limited, so that the run keeps its limit of bytes written.
+
+    A slice that reached fio's limit shows the limit and not the arm.
+    """
+    by_arm: dict[str, list[float]] = {}
+    for measurement in measurements:
+        if measurement.write_limit:
+            share = (
+                measurement.counters.fio.written / max(measurement.wall, measurement.seconds) / measurement.write_limit
+            )
+            by_arm.setdefault(measurement.arm, []).append(share)
+    return tuple(
+        ValidityCheck(
+            f"write limit {arm}",
+            ok=max(shares) < LIMITED,
+            detail=f"the fastest slice wrote at {max(shares) * 100:.0f} % of the rate that the limit of the bytes "
+            f"written allowed; at {LIMITED * 100:.0f} % or more, it shows this rate. A larger write_rate in the "
+            "scenario, or a larger limit, allows more",
+        )
+        for arm, shares in by_arm.items()
+    )

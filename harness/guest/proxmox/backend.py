@@ -28,17 +28,16 @@ from harness.guest.proxmox import (
     refuse_drive,
     refuse_options,
 )
-from harness.guest.proxmox.arguments import build_arguments, has_own_threads
-from harness.guest.proxmox.client import Client, open_client
-from harness.guest.proxmox.creation import (
-    PveVolume,
-    Stores,
-    Together,
-    clone_vm,
-    create_vm,
-    refuse_number,
-    require_room,
+from harness.guest.proxmox.beyond_drives import (
+    build_arguments,
+    format_devices,
+    has_own_threads,
+    name_key,
+    pass_disks,
+    refuse_device,
 )
+from harness.guest.proxmox.client import Client, open_client
+from harness.guest.proxmox.creation import PveVolume, Stores, Together, clone_vm, create_vm, refuse_number
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
 from harness.guest.proxmox.iso import ensure_iso
@@ -52,8 +51,8 @@ from harness.guest.proxmox.layouts import (
     require_storages,
 )
 from harness.guest.proxmox.machine import VirtualMachine, log_in
-from harness.guest.proxmox.passed import format_devices, name_key, pass_disks, refuse_device
 from harness.guest.proxmox.removal import remove
+from harness.guest.proxmox.room import require_room
 from harness.guest.proxmox.vzdump import end_backups, refuse_backups
 from harness.guest.qemu_process import find_qemu_threads
 from harness.image.keys import read_public_key

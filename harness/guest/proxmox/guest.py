@@ -13,9 +13,8 @@ from harness.guest.booting import Booted, BootedGuest
 from harness.guest.passthrough import PciDisk
 from harness.guest.protocol import Backup, GuestDisk, block_devices
 from harness.guest.proxmox import CreatedBackups, list_by_arguments, parse_drive
-from harness.guest.proxmox.arguments import read_by_arguments
+from harness.guest.proxmox.beyond_drives import read_by_arguments, read_passed
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.passed import read_passed
 from harness.guest.proxmox.vzdump import Vzdump
 from harness.guest.qemu_process import (
     NETWORK_DRIVERS,

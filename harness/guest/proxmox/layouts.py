@@ -11,8 +11,9 @@ from harness.errors import SafetyError, Unsupported
 from harness.feature import find_feature_storage, find_node_storage, locate_on_node
 from harness.guest.proxmox import MOUNTS, Maker, list_root_options, refuse_drive
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.creation import Filled, PveVolume, Store, Stores, StoresReserve, allocated, require_room
+from harness.guest.proxmox.creation import PveVolume, Store, Stores
 from harness.guest.proxmox.disk_users import find_stable_path, require_unclaimed
+from harness.guest.proxmox.room import Filled, StoresReserve, allocated, require_room
 from harness.lab.created import CreationLog
 from harness.lab.inventory import ROOT, AnyDisk, ApiSpec, DiskById, DiskByStorage, StoredLayout
 from harness.lab.pin import TAG, disks_below

@@ -15,6 +15,7 @@ from harness.errors import ConfigError, Unsupported
 from harness.events import Events
 from harness.features.arrays.records import Bottleneck, ScalingRecord
 from harness.features.arrays.scaling import scale_arrays
+from harness.features.write_limit.fitting import planned_writes
 from harness.files import shipped
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection
@@ -41,7 +42,7 @@ from harness.results import CellContext, Measurement, Run, RunStore, ValidityChe
 from harness.results.assemble import AssembledRun
 from harness.run_id import RunId
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.plan import describe_plan, expand, plan_for, planned_writes
+from harness.scenario.plan import describe_plan, expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, timetables

@@ -30,8 +30,8 @@ from harness.report.section import Section, find_sections
 from harness.report.terminal import answers_json, difference_lines, short_lines, summary_lines
 from harness.report.verdicts import find_verdicts
 from harness.results import Run
+from harness.results.byte_counts import check_bytes
 from harness.results.cells import CachedRecord
-from harness.results.validity import check_bytes
 from tests.build import build_cell, build_measurement, synthetic_run
 from tests.replay import overhead_text
 from tests.unit.test_scenario_load import complaint, good_but, load

@@ -26,7 +26,8 @@ from harness.model.option import Effective
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines
-from harness.results.validity import check_bytes, configuration_check
+from harness.results.byte_counts import check_bytes
+from harness.results.validity import configuration_check
 from harness.scenario.setups import by_guest, stored_volumes
 from harness.units import parse_size
 from tests.build import build_measurement, optane, synthetic_run

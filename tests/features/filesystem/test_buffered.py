@@ -24,7 +24,7 @@ from harness.model.workloads import parse_workloads
 from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import difference_lines
-from harness.results.validity import ReadAhead, check_bytes
+from harness.results.byte_counts import ReadAhead, check_bytes
 from tests.build import build_measurement, synthetic_run
 from tests.unit.granted import granted
 from tests.unit.loop_disks import RUNNER, loop, require, sparse

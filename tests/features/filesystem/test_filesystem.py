@@ -16,7 +16,8 @@ from harness.model.job import Job
 from harness.model.layout import InnerFilesystem, Lvm, RawFile
 from harness.model.mode import Cell, Mode, ModeDetail
 from harness.model.option import Effective
-from harness.results.validity import check_bytes, configuration_check
+from harness.results.byte_counts import check_bytes
+from harness.results.validity import configuration_check
 from harness.scenario.setups import regions
 from harness.units import parse_size
 from tests.build import build_measurement, counters, synthetic_run

@@ -13,6 +13,7 @@ import pytest
 from harness.features.decompose.records import compare_arms
 from harness.features.io_costs.report import average_costs
 from harness.features.neighbours.measured import check_together, compute_jain_index, estimate_fairness
+from harness.features.write_limit.fitting import slice_rate
 from harness.model.attach import Attach
 from harness.model.guest import GuestOptions
 from harness.model.job import Job, parse_workload
@@ -23,7 +24,7 @@ from harness.report.markdown import markdown_table
 from harness.report.section import find_sections
 from harness.report.terminal import difference_lines, short_lines, summary_lines
 from harness.results import CellRecord, Run
-from harness.scenario.plan import expand, plan_for, slice_rate
+from harness.scenario.plan import expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import by_guest, regions, setups
 from harness.scenario.timetable import ScheduledArm, Slice

@@ -25,7 +25,7 @@ from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.option import Effective
 from harness.model.workloads import parse_workloads
 from harness.report.modes import compare_modes
-from harness.results.validity import check_bytes
+from harness.results.byte_counts import check_bytes
 from tests.build import build_cell, build_measurement, synthetic_run
 from tests.unit.loop_disks import loop, require, sparse
 from tests.unit.test_fio import options

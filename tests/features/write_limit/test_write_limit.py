@@ -15,7 +15,8 @@ from harness.errors import ConfigError
 from harness.events import Event, Events, Note
 from harness.features.commands.request import CommandRecord, OwnCommand
 from harness.features.commands.running import make_record
-from harness.features.write_limit.fitting import MaxWrites, fitted
+from harness.features.write_limit.fitting import MaxWrites, fitted, planned_writes
+from harness.features.write_limit.limit import check_write_limits
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.measure.campaign import Campaign
@@ -28,8 +29,7 @@ from harness.report.contents import find_banners
 from harness.report.markdown import markdown_table
 from harness.report.terminal import summary_lines
 from harness.results import Measurement, Run, RunStore
-from harness.results.validity import write_limit_checks
-from harness.scenario.plan import Plan, plan_for, planned_writes
+from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Requested, Scenario
 from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
@@ -336,12 +336,12 @@ def test_slices_that_reached_fios_limit_make_their_cell_void() -> None:
         group="g", round=1, arm="host", repeat=1, job=WRITE, started=0.0, seconds=2.0, metrics={}, io_bytes=0,
         raw="raw/1.json", wall=2.0, write_limit=1000,
     )  # fmt: skip
-    assert [check.ok for check in write_limit_checks([slow])] == [True]
+    assert [check.ok for check in check_write_limits([slow])] == [True]
     fast = replace(slow, counters=replace(slow.counters, fio=replace(slow.counters.fio, written=1990)))
-    (check,) = write_limit_checks([slow, fast])
+    (check,) = check_write_limits([slow, fast])
     assert not check.ok
     assert check.check == "write limit host"
-    assert write_limit_checks([replace(fast, write_limit=None)]) == ()
+    assert check_write_limits([replace(fast, write_limit=None)]) == ()
 
 
 def test_an_arm_that_is_much_faster_than_stated_is_void_and_not_slow(

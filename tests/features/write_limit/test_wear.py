@@ -9,26 +9,25 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.features.write_limit.fitting import MaxWrites, fitted, fitted_together
+from harness.features.write_limit.fitting import (
+    BUILD_BYTES,
+    BUILD_SHARE,
+    MaxWrites,
+    fitted,
+    fitted_together,
+    planned_writes,
+    slice_rate,
+)
 from harness.model.base import Md
 from harness.model.job import parse_workload
 from harness.model.layout import Zvol
 from harness.model.mode import Arm, Mode, Place
 from harness.scenario.load import find_scenarios, load_scenario
-from harness.scenario.plan import (
-    BUILD_BYTES,
-    BUILD_SHARE,
-    Plan,
-    describe_plan,
-    fio_rate,
-    plan_for,
-    planned_writes,
-    slice_rate,
-)
+from harness.scenario.plan import Plan, describe_plan, fio_rate, plan_for
 from harness.scenario.scenario import Scenario
 from harness.units import parse_endurance
 
-SCENARIOS = {path.stem: load_scenario(path) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")}
+SCENARIOS = {path.stem: load_scenario(path) for path in find_scenarios(Path(__file__).parents[3] / "scenarios")}
 GIB = 1024**3
 CONSUMER = parse_endurance("600 TBW")
 """The rated endurance of a consumer NVMe SSD of 1 TB."""
