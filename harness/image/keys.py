@@ -6,8 +6,6 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from platformdirs import user_data_path
 from harness.errors import ConfigError
 from harness.files import install_command, move, os_ids, sync
 
-_NAME = "id_ed25519"
+KEY_NAME = "id_ed25519"
 _KEYGEN_SECONDS = 30
 
 
@@ -36,10 +34,10 @@ def ensure_key(directory: Path | None = None) -> SshKey:
     to another user. The key is never replaced automatically, because images are built for it.
     """
     directory = directory or choose_key_directory()
-    private = directory / _NAME
+    private = directory / KEY_NAME
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(directory / f".{_NAME}.lock"):
+        with FileLock(directory / f".{KEY_NAME}.lock"):
             if not private.exists() or private.stat().st_size == 0:
                 _make(private)
         status = private.stat()
@@ -58,36 +56,10 @@ def ensure_key(directory: Path | None = None) -> SshKey:
     return SshKey(private, read_public_key(private))
 
 
-@contextmanager
-def adopt_key(content: bytes, directory: Path | None = None) -> Iterator[SshKey]:
-    """The private key `content` of another machine. It is this user's after the block, if the user had none.
-
-    Raises ConfigError if the user has another key, or if `content` is no key without a passphrase.
-    """
-    directory = directory or choose_key_directory()
-    key = ensure_key(directory) if (directory / _NAME).exists() else None
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        new = Path(scratch) / _NAME
-        new.touch(mode=0o600)
-        new.write_bytes(content)
-        public = read_public_key(new)
-        if key is not None and key.public != public:
-            raise ConfigError(
-                f"the images are for another SSH key than {key.private}",
-                hint=f"rename it (`mv {shlex.quote(str(key.private))}{{,.old}}`); guests and labs that have it must be "
-                "stopped first",
-            )
-        yield key or SshKey(directory / _NAME, public)
-        if key is None:
-            sync(new)
-            move(new, directory / _NAME)
-
-
 def create_key() -> tuple[str, str]:
     """A new private key in OpenSSH's format, and its public key, for one guest. They are in no file afterwards."""
     with tempfile.TemporaryDirectory() as directory:
-        private = Path(directory) / _NAME
+        private = Path(directory) / KEY_NAME
         _make(private)
         return private.read_text(encoding="ascii"), read_public_key(private)
 
@@ -100,7 +72,7 @@ def choose_key_directory() -> Path:
 def _make(private: Path) -> None:
     # Create it in another directory and move it. Then a killed process leaves no half-written key.
     with tempfile.TemporaryDirectory(dir=private.parent) as directory:
-        new = Path(directory) / _NAME
+        new = Path(directory) / KEY_NAME
         done = _run_keygen("-q", "-t", "ed25519", "-N", "", "-C", "virt-overhead", "-f", str(new))
         if done.returncode != 0:
             raise ConfigError(f"ssh-keygen could not create {private}: {done.stderr.strip()}")

@@ -325,16 +325,6 @@ ZFS_PROPERTIES = ("volblocksize", "recordsize", "compression", "sync", "logbias"
 """The properties of a dataset that are options of a layout."""
 
 
-def count_raidz_sectors(sectors: int, disks: int, parity: int) -> int:
-    """The sectors that a record of so many takes on raidz: a record has its own parity, at least one sector for each
-    row of `disks` - `parity`. It takes a multiple of `parity` + 1 sectors, so that no hole is too small for a record.
-
-    Source: `vdev_raidz_asize` in OpenZFS's module/zfs/vdev_raidz.c.
-    """
-    sectors += parity * -(-sectors // (disks - parity))
-    return -(-sectors // (parity + 1)) * (parity + 1)
-
-
 class OnZfs(Layer):
     """A layer on ZFS, with the properties that every dataset has. Source: zfsprops(7)."""
 
@@ -518,15 +508,6 @@ def amplification(layout: Layout, job: Job) -> Amplification:
     """The amplification on the disks under `layout` for `job`."""
     below = layout.base.amplification(job)
     return below if layout.is_base else layout.amplification(job).over(below)
-
-
-def when_optimal(layout: Layout) -> Layout:
-    """The same layout on an array with all its members. A layout that is on no array is returned as it is."""
-    base = layout.base
-    if not isinstance(base, Md):
-        return layout
-    whole = replace(base, state="optimal", spares=0)
-    return replace(layout, on=whole) if isinstance(layout, Layer) else whole
 
 
 def every_requirement() -> Iterator[Requirement]:

@@ -241,13 +241,6 @@ def _figure(overhead: Estimate) -> str:
     return percent_with_interval(overhead, " %")
 
 
-def overlap(one: Estimate, other: Estimate) -> bool:
-    """Whether the interval of `one`, the smaller, reaches that of the other. False without intervals."""
-    if one.high is None or other.low is None:
-        return False
-    return one.high >= other.low
-
-
 def _summary(mode: str, cells: Sequence[CellRecord]) -> ModeSummary:
     overhead = loss_over_jobs(cells)
     has_twin = all(cell.throughput and cell.throughput.twin for cell in cells)

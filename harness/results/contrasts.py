@@ -19,14 +19,12 @@ from harness.analysis import (
     CONFIDENCE,
     MARGIN,
     METRICS,
-    PRACTICAL,
     Change,
     Estimate,
     Metric,
     Samples,
     Spread,
     adjust_values,
-    count_samples_to_show,
     estimate_change,
     estimate_overhead,
     estimate_paired_change,
@@ -34,7 +32,6 @@ from harness.analysis import (
     make_estimate,
     mean_interval,
     spread_added,
-    t_quantile,
 )
 from harness.model.mode import Cell, Place
 from harness.results.journal import Measurement
@@ -341,23 +338,6 @@ class ModeChange:
     """Blocks of each job behind a sample: several for the mean of a boot."""
     confidence: float
     """Of the interval."""
-
-    @property
-    def blocks_to_decide(self) -> float | None:
-        """How many more blocks of each job would show a change, or that it is negligible; None if there is no interval,
-        or if more than `MOST_SAMPLES` would be needed.
-
-        An expectation from the mean and the scatter of the samples so far, as for `count_samples_to_show`.
-        """
-        change = self.change
-        if change.low is None or change.high is None:
-            return None
-        n = min(change.n_before, change.n_after)
-        half = math.log(change.high / change.low) / 2
-        sd = half * math.sqrt(n) / t_quantile((1 + self.confidence) / 2, n - 1)
-        mean = abs(math.log(change.ratio))
-        needed = count_samples_to_show(max(mean, math.log(PRACTICAL) - mean), sd, self.confidence)
-        return None if needed is None else max(needed - n, 1) * self.blocks
 
 
 def compare_guests(modes: Mapping[str, Sequence[CellPair]], metric: str, confidence: float) -> dict[str, ModeChange]:

@@ -378,26 +378,6 @@ def comparable_fact(name: str, value: JsonValue) -> JsonValue:
     return value
 
 
-def list_run_facts(run: Run) -> dict[str, JsonValue]:
-    """The facts of a run that may affect its values, by name: lab, versions, settings, and each scenario's disks."""
-    scenarios = dict.fromkeys(cell.scenario for cell in run.cells)
-    of_scenarios = {
-        f"{name}.{key}": value for name in scenarios for key, value in read_scenario_facts(run, name).items()
-    }
-    return read_run_facts(run) | of_scenarios
-
-
-def list_changed_facts(
-    before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
-) -> list[tuple[str, JsonValue, JsonValue]]:
-    """The facts of `list_run_facts` that differ and may have an influence, by name with both values."""
-    return [
-        fact
-        for fact in list_different_facts(before, after)
-        if judge_effect(fact[0], same_machine=False) is not Effect.NONE
-    ]
-
-
 def list_different_facts(
     before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
 ) -> Iterator[tuple[str, JsonValue, JsonValue]]:

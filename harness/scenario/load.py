@@ -242,15 +242,6 @@ def _read_workload_files(folder: Path, names: object) -> WorkloadFiles:
     return read(folder, paths) if paths and read is not None else WorkloadFiles()
 
 
-def rename_arms(scenario: Scenario, names: Mapping[str, str]) -> Scenario:
-    """The scenario whose requests name arms by these other names."""
-    renamed = {tables.table: tables.rename_arms for tables in feature_tables()}
-    requests = (
-        replace(request, value=renamed[type(request.value)](request.value, names)) for request in scenario.requests
-    )
-    return replace(scenario, requests=tuple(requests))
-
-
 def _refused(path: Path, problems: Iterable[str]) -> ConfigError:
     shown_first, more = list(islice(found := iter(problems), MOST_PROBLEMS)), sum(1 for _ in found)
     if more:

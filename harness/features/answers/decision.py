@@ -9,7 +9,18 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any
 
-from harness.analysis import IN_ORDER, METRICS, Estimate, Relation, Samples, estimate_mean, find_shown_changes
+from harness.analysis import (
+    IN_ORDER,
+    METRICS,
+    PRACTICAL,
+    Estimate,
+    Relation,
+    Samples,
+    count_samples_to_show,
+    estimate_mean,
+    find_shown_changes,
+    t_quantile,
+)
 from harness.feature import CPU_TIME
 from harness.features.answers.uses import (
     USES,
@@ -294,7 +305,7 @@ class _Decision:
 
     def _make_rival(self, mode: str, chosen: str, mode_change: ModeChange) -> Rival:
         shown, seconds = mode_change.change.relation, None
-        if shown is Relation.UNDECIDED and (blocks := mode_change.blocks_to_decide) is not None:
+        if shown is Relation.UNDECIDED and (blocks := _count_blocks_to_decide(mode_change)) is not None:
             arms = 1 + sum(count_arms(self._details[name]) for name in (mode, chosen))
             seconds = blocks * len(self._cells[mode]) * arms * self._slice_seconds
         change = factors(self._details[mode], self._details[chosen])
@@ -429,3 +440,20 @@ def select_results(section: Section) -> tuple[CellRecord, ...]:
 def _answer_section(section: Section) -> tuple[Answer, ...]:
     results, run = select_results(section), section.run
     return answer_uses(results, estimate_slice_seconds(run.cells, run.run.efficiency.wall_s)) if results else ()
+
+
+def _count_blocks_to_decide(mode_change: ModeChange) -> float | None:
+    """How many more blocks of each job would show a change, or that it is negligible; None if there is no interval,
+    or if more than `MOST_SAMPLES` would be needed.
+
+    An expectation from the mean and the scatter of the samples so far, as for `count_samples_to_show`.
+    """
+    change = mode_change.change
+    if change.low is None or change.high is None:
+        return None
+    n = min(change.n_before, change.n_after)
+    half = math.log(change.high / change.low) / 2
+    sd = half * math.sqrt(n) / t_quantile((1 + mode_change.confidence) / 2, n - 1)
+    mean = abs(math.log(change.ratio))
+    needed = count_samples_to_show(max(mean, math.log(PRACTICAL) - mean), sd, mode_change.confidence)
+    return None if needed is None else max(needed - n, 1) * mode_change.blocks

@@ -25,7 +25,7 @@ from harness.report.blocks import (
     join_words,
     make_table,
 )
-from harness.report.modes import Comparison, Headline, overlap
+from harness.report.modes import Comparison, Headline
 from harness.report.numbers import (
     confidence_words,
     count,
@@ -454,7 +454,7 @@ def _basis(arrays: Sequence[ArraySummary], views: Sequence[ArrayCell]) -> str:
     if first.speedup.low is None:
         return f"{basis}; one block gives no interval."
     basis += f", with its interval ({confidence_words([view.cell for view in views])})."
-    if len(arrays) > 1 and overlap(last.speedup, first.speedup):
+    if len(arrays) > 1 and _overlap(last.speedup, first.speedup):
         basis += " The intervals of the first and the last overlap: this run cannot distinguish them."
     return basis
 
@@ -516,3 +516,10 @@ REPORT = FeatureReport(
     headline=special_headline,
     details=_detail_arrays,
 )
+
+
+def _overlap(one: Estimate, other: Estimate) -> bool:
+    """Whether the interval of `one`, the smaller, reaches that of the other. False without intervals."""
+    if one.high is None or other.low is None:
+        return False
+    return one.high >= other.low

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from harness.analysis import METRICS, Estimate
@@ -31,7 +31,7 @@ from harness.model.base import Md, Shape
 from harness.model.counters import MemberCounts
 from harness.model.disk import ArrayFacts
 from harness.model.job import Job, Workload
-from harness.model.layout import when_optimal
+from harness.model.layout import Layer, Layout
 from harness.model.mode import Arm, Cell, Place
 from harness.results.assemble import AssembledRun
 from harness.results.cells import CellRecord, ValidityCheck
@@ -410,7 +410,7 @@ def _key(cell: Cell, records: Mapping[str, CellRecord]) -> tuple[object, ...]:
     """Equal for cells that differ only in the state of their array."""
     record = records.get(cell.id)
     host = record.host if record else ""
-    return (cell.scenario, host, cell.disk, cell.job, cell.mode.attach, when_optimal(cell.mode.layout))
+    return (cell.scenario, host, cell.disk, cell.job, cell.mode.attach, _when_optimal(cell.mode.layout))
 
 
 def _is_measured(cell: Cell, records: Mapping[str, CellRecord]) -> bool:
@@ -467,3 +467,12 @@ def _cost(name: str, arm: Place, own: CellRecord, optimal: CellRecord) -> Estima
     confidence = max(own.confidence, optimal.confidence)
     cost = contrast(optimal.series(name, arm), own.series(name, arm), confidence=confidence)
     return None if cost is None else cost.loss
+
+
+def _when_optimal(layout: Layout) -> Layout:
+    """The same layout on an array with all its members. A layout that is on no array is returned as it is."""
+    base = layout.base
+    if not isinstance(base, Md):
+        return layout
+    whole = replace(base, state="optimal", spares=0)
+    return replace(layout, on=whole) if isinstance(layout, Layer) else whole

@@ -10,7 +10,9 @@ import gzip
 import hashlib
 import io
 import os
+import shlex
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,10 +21,10 @@ from typing import IO
 
 from harness.errors import ConfigError
 from harness.events import Events
-from harness.files import replacing
+from harness.files import move, replacing, sync
 from harness.image import Cache, Image
 from harness.image.build import Recipe, load_recipes
-from harness.image.keys import adopt_key
+from harness.image.keys import KEY_NAME, SshKey, choose_key_directory, ensure_key, read_public_key
 from harness.image.manifest import NAME as MANIFEST_NAME
 from harness.image.manifest import DamagedError, Manifest
 from harness.image.manifest import parse as parse_manifest
@@ -76,7 +78,7 @@ def import_images(
         actual = compute_digest(manifests.values())
         if digest is not None and actual != digest.lower():
             raise ConfigError(f"{path}: its digest is {actual}, not {digest}", hint="fetch the file again")
-        with adopt_key(key, keys) as adopted:
+        with _adopt_key(key, keys) as adopted:
             wanted = {recipe.name: recipe for recipe in recipes(adopted.public)}
             other = [
                 name for name, recipe in wanted.items() if name not in manifests or not _is_of(manifests[name], recipe)
@@ -182,3 +184,29 @@ def _write(content: IO[bytes], target: Path, size_bytes: int) -> str:
                 file.write(block)
         file.truncate(size_bytes)
     return digest.hexdigest()
+
+
+@contextmanager
+def _adopt_key(content: bytes, directory: Path | None = None) -> Iterator[SshKey]:
+    """The private key `content` of another machine. It is this user's after the block, if the user had none.
+
+    Raises ConfigError if the user has another key, or if `content` is no key without a passphrase.
+    """
+    directory = directory or choose_key_directory()
+    key = ensure_key(directory) if (directory / KEY_NAME).exists() else None
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        new = Path(scratch) / KEY_NAME
+        new.touch(mode=0o600)
+        new.write_bytes(content)
+        public = read_public_key(new)
+        if key is not None and key.public != public:
+            raise ConfigError(
+                f"the images are for another SSH key than {key.private}",
+                hint=f"rename it (`mv {shlex.quote(str(key.private))}{{,.old}}`); guests and labs that have it must be "
+                "stopped first",
+            )
+        yield key or SshKey(directory / KEY_NAME, public)
+        if key is None:
+            sync(new)
+            move(new, directory / KEY_NAME)

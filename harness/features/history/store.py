@@ -17,11 +17,13 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Self
 
+from pydantic import JsonValue
+
 from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.files import sync, write_atomically
 from harness.results import MetricRecord, Run, RunStore
 from harness.results.cells import CellRecord
-from harness.results.records import list_run_facts
+from harness.results.records import read_run_facts, read_scenario_facts
 from harness.results.store import TypedColumn, Value, parquet_bytes
 from harness.terminal import hide_password_of, hide_passwords
 
@@ -41,7 +43,7 @@ class HistoryRow:
 
 def make_history_rows(run: Run, digest: str, labels: Mapping[str, str]) -> Iterator[HistoryRow]:
     """The rows of a run whose results.json has this SHA-256. `labels` are further facts, for example a commit."""
-    facts = list_run_facts(run) | {f"label.{name}": value for name, value in labels.items()}
+    facts = _list_run_facts(run) | {f"label.{name}": value for name, value in labels.items()}
     text = json.dumps(facts, sort_keys=True, ensure_ascii=False)
     for cell in run.cells:
         identity = facts.get(f"{cell.scenario}.disk") or facts.get(f"{cell.scenario}.disk1") or cell.disk
@@ -256,3 +258,12 @@ def _missing(package: str) -> ConfigError:
     return ConfigError(
         f"history needs {package}, which is not installed", hint=f"run: pip install 'virt-overhead[{_EXTRA}]'"
     )
+
+
+def _list_run_facts(run: Run) -> dict[str, JsonValue]:
+    """The facts of a run that may affect its values, by name: lab, versions, settings, and each scenario's disks."""
+    scenarios = dict.fromkeys(cell.scenario for cell in run.cells)
+    of_scenarios = {
+        f"{name}.{key}": value for name in scenarios for key, value in read_scenario_facts(run, name).items()
+    }
+    return read_run_facts(run) | of_scenarios

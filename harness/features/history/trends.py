@@ -21,7 +21,7 @@ from harness.analysis import Better, fit_slope
 from harness.errors import ConfigError
 from harness.features.history import Quantity
 from harness.features.history.store import HistoryStore
-from harness.results.records import list_changed_facts
+from harness.results.records import Effect, judge_effect, list_different_facts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -279,5 +279,16 @@ def _add_nearby(trend: Trend, facts: Mapping[str, Mapping[str, JsonValue]]) -> T
 
 def _list_changes(runs: Sequence[str], facts: Mapping[str, Mapping[str, JsonValue]]) -> Iterator[Nearby]:
     for before, after in pairwise(runs):
-        for what, one, other in list_changed_facts(facts[before], facts[after]):
+        for what, one, other in _list_changed_facts(facts[before], facts[after]):
             yield Nearby(after, what, one, other)
+
+
+def _list_changed_facts(
+    before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
+) -> list[tuple[str, JsonValue, JsonValue]]:
+    """The facts of a run that differ and may have an influence, by name with both values."""
+    return [
+        fact
+        for fact in list_different_facts(before, after)
+        if judge_effect(fact[0], same_machine=False) is not Effect.NONE
+    ]

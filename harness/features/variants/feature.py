@@ -10,14 +10,13 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import AfterValidator, BaseModel, BeforeValidator, create_model
 
 from harness.config.names import LONGEST_NAME, short_name
-from harness.feature import Feature, FeatureTables
+from harness.feature import Feature, FeatureTables, feature_tables
 from harness.model.attach import Attach
 from harness.model.guest import ANY_GUEST, GuestOptions, find_guest_problems
 from harness.model.layout import Qcow2
 from harness.model.mode import HostSetting, Mode, ModeVariant
 from harness.model.values import FileValue, Flag, TomlTable, names_of
 from harness.scenario.legality import find_mode_problems, find_workload_problems
-from harness.scenario.load import rename_arms
 from harness.scenario.scenario import Scenario
 
 _SYSCTL = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_-]+)+")
@@ -131,7 +130,7 @@ def in_variants(scenario: Scenario, variants: Mapping[str, Variant]) -> Scenario
     in_order = {reference: variants[reference], **variants}
     modes = tuple(in_variant for mode in scenario.modes for in_variant in _vary(mode, in_order))
     renamed = {f"guest:{mode.name}": f"guest:{mode.name}-{reference}" for mode in scenario.modes}
-    return rename_arms(replace(scenario, modes=modes), renamed)
+    return _rename_arms(replace(scenario, modes=modes), renamed)
 
 
 def find_conflicts(scenario: Scenario, variants: Mapping[str, Variant]) -> Iterator[str]:
@@ -222,6 +221,15 @@ def _change(mode: Mode, name: str, variant: Variant, reference: Mode | None, *, 
         base=mode,
         against=reference,
     )
+
+
+def _rename_arms(scenario: Scenario, names: Mapping[str, str]) -> Scenario:
+    """The scenario whose requests name arms by these other names."""
+    renamed = {tables.table: tables.rename_arms for tables in feature_tables()}
+    requests = (
+        replace(request, value=renamed[type(request.value)](request.value, names)) for request in scenario.requests
+    )
+    return replace(scenario, requests=tuple(requests))
 
 
 FEATURE = Feature(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from harness.files import read_script
 from harness.lab.transport.base import Runner
-from harness.model.layout import ZFS_PROPERTIES, count_raidz_sectors
+from harness.model.layout import ZFS_PROPERTIES
 from harness.model.option import Effective
 from harness.untrusted import reading
 
@@ -171,3 +171,13 @@ def _list_members(tree: Sequence[tuple[int, str]], group: int) -> Iterator[str]:
             return
         if depth == 2:
             yield name
+
+
+def count_raidz_sectors(sectors: int, disks: int, parity: int) -> int:
+    """The sectors that a record of so many takes on raidz: a record has its own parity, at least one sector for each
+    row of `disks` - `parity`. It takes a multiple of `parity` + 1 sectors, so that no hole is too small for a record.
+
+    Source: `vdev_raidz_asize` in OpenZFS's module/zfs/vdev_raidz.c.
+    """
+    sectors += parity * -(-sectors // (disks - parity))
+    return -(-sectors // (parity + 1)) * (parity + 1)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import ClassVar, Literal
 
+from harness.features.zfs.pool import count_raidz_sectors
 from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Room, created, created_directory
@@ -15,7 +16,7 @@ from harness.lab.storage_look import FoundStorage
 from harness.layout.layers import ZFS_SHARE, list_zfs_options
 from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import create_in_directory
-from harness.model.layout import Layout, OnZfs, ZfsFile, Zvol, count_raidz_sectors
+from harness.model.layout import Layout, OnZfs, ZfsFile, Zvol
 
 _TOKEN = "voh:token"
 """A property of the datasets of a run. ZFS sets it when it creates them."""
