@@ -179,6 +179,11 @@ def _make_once(make: Callable[Wanted, Run]) -> Callable[Wanted, Run]:
     return run
 
 
+def with_records(run: Run, key: str, records: tuple[Any, ...]) -> Run:
+    """The run with other records under the key of a feature."""
+    return replace(run, of_features={**run.of_features, key: records})
+
+
 @_make_once
 def synthetic_run(
     *,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from harness.analysis import (
     MARGIN,
@@ -71,9 +73,9 @@ class MetricRecord(RecordValue):
 
     def __post_init__(self) -> None:
         """ValueError for a record that no run writes: the overhead is a ratio of its values."""
-        values = (*self.host, *self.twin, *self.guest)
-        if self.overhead is not None and not all(0 < value <= LARGEST for value in values):
-            raise ValueError(f"a value is {min(values):.6g} or {max(values):.6g}, of which there is no overhead")
+        possible = all(0 < value <= LARGEST for value in (*self.host, *self.twin, *self.guest))
+        if self.overhead and not (possible and len(self.samples("host")) == len(self.samples("guest")) > 0):
+            raise ValueError("values of the host or the guest are missing or impossible, of which there is no overhead")
 
     def values(self, arm: str) -> tuple[float, ...]:
         """What was measured of an arm; empty without it."""
@@ -94,6 +96,7 @@ class MetricRecord(RecordValue):
         return loss is not None and loss.high is not None and loss.high < -MARGIN
 
 
+_Figure = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 CostUnit = Literal["s/IO", "1/IO"]
 """The cost that is the CPU time that the host spends on an I/O, without fio's own: the sum of its parts."""
 
@@ -104,11 +107,11 @@ class CostRecord(RecordValue):
 
     unit: CostUnit
     """`s/IO`: seconds of CPU time per I/O; `1/IO`: how many per I/O."""
-    host: tuple[float, ...]
+    host: tuple[_Figure, ...]
     """Values of the bare device on the host; empty if the arm does not have this figure."""
-    twin: tuple[float, ...]
+    twin: tuple[_Figure, ...]
     """Values on the host on the mode's own layout; empty if there are none."""
-    guest: tuple[float, ...]
+    guest: tuple[_Figure, ...]
     """Values of the host while the guest does the I/O; empty if there are none."""
     added: Estimate | None
     """Guest minus host, in `unit`; null if one of them has no values."""
@@ -323,7 +326,7 @@ class CellRecord(RecordValue):
     metrics: dict[MetricName, MetricRecord]
     """Metrics by name, for example `iops` or `clat_p99`; without the percentiles for which all blocks together have
     too few I/Os."""
-    confidence: float
+    confidence: Annotated[float, Field(gt=0, lt=1)]
     """The confidence of every interval of this cell: 0.95, or more if there were interim looks. The intervals of all
     looks together hold with 0.95."""
     verdict: Verdict

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from harness.analysis import Estimate
 from harness.model.disk import DiskRecord
@@ -29,6 +29,7 @@ PLAN = "plan"
 
 _T = TypeVar("_T")
 
+_Moment = Annotated[float, Field(ge=0, lt=253_402_300_800)]
 RunStatus = Literal["running", "complete", "interrupted", "failed"]
 
 
@@ -162,9 +163,9 @@ class RunInfo(RecordValue):
 
     id: Name
     """Name of the run and of its directory."""
-    started: float
+    started: _Moment
     """Seconds since 1970-01-01 UTC."""
-    finished: float | None
+    finished: _Moment | None
     """Seconds since 1970-01-01 UTC; null while the run continues, or if it was interrupted."""
     command: str
     """The command line that started the run."""
@@ -262,10 +263,6 @@ class Run(RecordValue):
     def of(self, record: type[_T]) -> tuple[_T, ...]:
         """The records of this class, which a feature has."""
         return tuple(value for records in self.of_features.values() for value in records if isinstance(value, record))
-
-    def with_records(self, key: str, records: tuple[Any, ...]) -> Run:
-        """The run with other records under the key of a feature."""
-        return replace(self, of_features={**self.of_features, key: records})
 
     def cell(self, cell_id: str) -> CellRecord:
         """The cell with this id. KeyError if the run does not have it."""

@@ -38,7 +38,7 @@ from harness.results import (
     assemble,
 )
 from harness.run_id import RunId
-from tests.build import RUN_ID, build_measurement
+from tests.build import RUN_ID, build_measurement, synthetic_run
 from tests.unit.transport_servers import small_filesystem
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -307,6 +307,32 @@ def test_results_of_a_newer_version_say_so(store: RunStore) -> None:
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 1}', "\x00\x01"])
 def test_damaged_results_are_named(store: RunStore, content: str) -> None:
     store.results_path.write_text(content)
+    with pytest.raises(ResultsError) as caught:
+        store.read_results()
+    assert says(caught, str(store.results_path), "changed or damaged")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("run", "started"), 1e12),
+        (("run", "finished"), -1.0),
+        (("cells", 1, "confidence"), 0.0),
+        (("cells", 1, "metrics", "iops", "guest"), []),
+        (("cells", 1, "metrics", "iops", "guest", 0), 1e31),
+        (("cells", 1, "accounting", "cpu", "guest", 0), -1e308),
+    ],
+)
+def test_results_that_no_run_writes_are_named(store: RunStore, path: tuple[Any, ...], value: Any) -> None:
+    store.write_results(synthetic_run(modes=["host", "passthrough"], workloads=["randread-4k"]))
+    document = json.loads(store.results_path.read_text())
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    if path[-1] == "guest":
+        place["adjusted"] = {}
+    place[path[-1]] = value
+    store.results_path.write_text(json.dumps(document))
     with pytest.raises(ResultsError) as caught:
         store.read_results()
     assert says(caught, str(store.results_path), "changed or damaged")

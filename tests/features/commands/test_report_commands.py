@@ -17,7 +17,7 @@ from harness.model.mode import Cell, Mode
 from harness.model.workloads import parse_workloads
 from harness.report.section import Section, find_sections
 from harness.results import Run
-from tests.build import synthetic_run
+from tests.build import synthetic_run, with_records
 from tests.unit.pages import page
 
 
@@ -64,7 +64,7 @@ def run() -> Run:
 
 
 def section_of(run: Run, records: Sequence[CommandRecord] = ()) -> Section:
-    (section,) = find_sections(run.with_records("commands", tuple(records)))
+    (section,) = find_sections(with_records(run, "commands", tuple(records)))
     return section
 
 
@@ -115,7 +115,7 @@ def test_flushes_that_qemu_ignores_are_named_with_what_the_host_does(run: Run) -
     assert sentence.startswith("QEMU ignores the flushes of this guest (cache unsafe)")
     assert re.search(r"says nothing about the disk; the host alone has [0-9 ]+ fsync/s on lvm", sentence)
     assert "ignores" not in describe_side(records[0], section_of(planted, records))
-    assert "QEMU ignores the flushes" in page(planted.with_records("commands", tuple(records))).text
+    assert "QEMU ignores the flushes" in page(with_records(planted, "commands", tuple(records))).text
 
 
 @pytest.mark.parametrize("workload", ["wal", "randwrite-4k"])
@@ -145,7 +145,7 @@ def test_what_remains_beside_the_cpu_is_the_ratio_of_both(run: Run, better: str)
 
 def test_a_report_has_the_sentences_of_each_command(run: Run) -> None:
     record = record_of(run, 1000, 200, cpu=0.95)
-    text = page(run.with_records("commands", (record,))).text
+    text = page(with_records(run, "commands", (record,))).text
     assert "fsyncs on raw: the host alone takes" in text
     assert "CPU alone, %" in text
     assert list(command_blocks(section_of(run))) == []

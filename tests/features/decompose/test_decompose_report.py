@@ -17,7 +17,7 @@ from harness.results import Run
 from harness.results.assemble import AssembledRun
 from harness.scenario.plan import plan_for
 from harness.scenario.scenario import Requested
-from tests.build import optane, synthetic_run
+from tests.build import optane, synthetic_run, with_records
 from tests.unit.pages import Page, page
 
 STEPS = ("host", "twin:lvm", "guest:lvm", "guest:raw")
@@ -33,7 +33,7 @@ def decompositions_of(run: Run) -> tuple[DecompositionRecord, ...]:
 
 
 def with_decompositions(run: Run, *records: DecompositionRecord) -> Run:
-    return run.with_records("decompositions", records or decompositions_of(run))
+    return with_records(run, "decompositions", records or decompositions_of(run))
 
 
 def array(cell: str = CELL, doubt: str = "") -> ScalingRecord:
@@ -57,7 +57,7 @@ def array(cell: str = CELL, doubt: str = "") -> ScalingRecord:
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return with_decompositions(synthetic_run()).with_records("scalings", (array(),))
+    return with_records(with_decompositions(synthetic_run()), "scalings", (array(),))
 
 
 @pytest.fixture(scope="module")

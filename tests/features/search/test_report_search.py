@@ -14,7 +14,7 @@ from harness.report.markdown import markdown_table
 from harness.report.terminal import summary_lines
 from harness.results import Run, RunStore
 from harness.scenario.scenario import PRESETS
-from tests.build import RUN_ID
+from tests.build import RUN_ID, with_records
 from tests.features.search.queueing import searched_run, searching
 from tests.unit import killed_campaign
 from tests.unit.pages import figures, page
@@ -42,7 +42,7 @@ def changed(run: Run, **changes: object) -> Run:
     """The run with these changes of the guest's arm in mode lvm."""
     (search,) = run.of(SearchRecord)
     arms = tuple(_changed(arm, changes) if arm.arm == "guest:lvm" else arm for arm in search.arms)
-    return run.with_records("searches", (replace(search, arms=arms),))
+    return with_records(run, "searches", (replace(search, arms=arms),))
 
 
 def _changed(arm: SearchArm, changes: dict[str, object]) -> SearchArm:
@@ -119,6 +119,6 @@ def test_an_arm_that_is_not_a_result_has_no_marker_in_the_chart(run: Run) -> Non
 
 
 def test_a_run_without_searches_has_no_such_part(run: Run) -> None:
-    plain = run.with_records("searches", ())
+    plain = with_records(run, "searches", ())
     assert "Highest load within a bound" in page(run).text
     assert "Highest load within a bound" not in page(plain).text
