@@ -113,6 +113,7 @@ def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str,
             f"Lab: {missing}, so the embedded lab with its simulated disks is measured",
             (
                 Next("virt-overhead quickstart", "measure a simulated disk; needs no spare disk"),
+                Next("virt-overhead quick", "measure a storage of this machine in a few minutes; needs no lab.toml"),
                 Next("virt-overhead init", "find the disks of this machine, or of --ssh or --proxmox, for lab.toml"),
             ),
         )
@@ -125,6 +126,11 @@ def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str,
         return f"Lab: {error.message}", (doctor,)
     disks = [disk.name for host in inventory.hosts for disk in host.measured]
     hosts = ", ".join(host.name for host in inventory.hosts)
+    measure = Next(
+        f"virt-overhead run -k {disks[0] if disks else 'any_disk'}", "measure; this erases disks that allow it"
+    )
+    if disks and all(host.disks == () and all(storage.at for storage in host.stored) for host in inventory.hosts):
+        measure = Next("virt-overhead run -k storage", "measure; this writes only to volumes that it creates")
     return (
         f"Lab: {path.name} has the disks {', '.join(disks) or 'none'} on {hosts}",
         (
@@ -132,9 +138,7 @@ def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str,
                 f"virt-overhead doctor --lab {_word(path, directory)}", "check whether the hosts are fit for measuring"
             ),
             Next("virt-overhead run --collect-only -q", "list the cells, and measure nothing"),
-            Next(
-                f"virt-overhead run -k {disks[0] if disks else 'any_disk'}", "measure; this erases disks that allow it"
-            ),
+            measure,
         ),
     )
 

@@ -168,6 +168,14 @@ def test_without_a_command_the_first_step_fits_the_directory(
     assert first in printed
 
 
+def test_a_lab_of_storages_alone_is_measured_without_erasing_a_disk(tmp_path: Path) -> None:
+    storage = '[host.node1]\nkind = "local"\n[host.node1.storage.vms]\nvolume_group = "vms"\n'
+    (tmp_path / "lab.toml").write_text(storage)
+    assert look_around(tmp_path, {}).steps[-1].command == "virt-overhead run -k storage"
+    (tmp_path / "lab.toml").write_text(storage + LAB.partition('local"\n')[2])
+    assert "erases" in look_around(tmp_path, {}).steps[-1].purpose
+
+
 def test_a_help_text_waits_for_nothing_that_takes_long_to_import() -> None:
     program = "import sys, harness.cli; harness.cli.make_parser().format_help(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)

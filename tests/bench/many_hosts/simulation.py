@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from harness import image
 from harness.events import Events
 from harness.guest.protocol import Backup, GuestDisk, Hypervisor
 from harness.lab.counters import VmThreads
@@ -29,7 +30,6 @@ from harness.model.counters import Transferred
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode
 from harness.model.option import NOTHING, Effective
-from harness.plugin import engine
 from harness.results import LabInfo
 from tests.bench.many_hosts.hosts import FILES
 from tests.unit.granted import granted
@@ -153,7 +153,7 @@ def examine(host: Host, images: object) -> LabFound:
 def pytest_configure() -> None:
     """Has the harness of this process use them."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(engine, "ensure_images", lambda _: None)
+    patch.setattr(image, "ensure_images", lambda _: None)
     patch.setattr(host_measurer, "open_host", open_host)
     patch.setattr(host_measurer, "open_hypervisor", hypervisor_of)
     patch.setattr(host_measurer, "examine", examine)
