@@ -120,9 +120,7 @@ def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str,
     try:
         inventory = load_lab(path)
     except HarnessError as error:
-        doctor = Next(
-            f"virt-overhead doctor --lab {path.name}", "check the file again, and its hosts, when it is right"
-        )
+        doctor = Next(f"virt-overhead doctor --lab {path.name}", "check the corrected file and its hosts")
         return f"Lab: {error.message}", (doctor,)
     disks = [disk.name for host in inventory.hosts for disk in host.measured]
     hosts = ", ".join(host.name for host in inventory.hosts)
@@ -134,9 +132,7 @@ def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str,
     return (
         f"Lab: {path.name} has the disks {', '.join(disks) or 'none'} on {hosts}",
         (
-            Next(
-                f"virt-overhead doctor --lab {_word(path, directory)}", "check whether the hosts are fit for measuring"
-            ),
+            Next(f"virt-overhead doctor --lab {_word(path, directory)}", "are the hosts fit for measuring?"),
             Next("virt-overhead run --collect-only -q", "list the cells, and measure nothing"),
             measure,
         ),
