@@ -59,7 +59,7 @@ class MetricRecord(RecordValue):
     """Guest minus host in the metric's unit; for latency only, else null."""
     pooled: dict[str, PooledPercentile] = field(default_factory=dict)
     """For percentiles: by arm (`host`, `twin`, `guest`), the percentile of all its rounds' I/Os together."""
-    adjusted: dict[Place, tuple[float, ...]] = field(default_factory=dict)
+    adjusted: dict[Place, tuple[Annotated[float, Field(gt=0, le=1e150)], ...]] = field(default_factory=dict)
     """By arm, the values of the blocks from which the estimates are made: adjusted by what the other slices of the
     block say about their moment, or of a percentile of all blocks together. Empty: the values themselves."""
     reference: tuple[float, ...] = ()

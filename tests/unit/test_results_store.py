@@ -320,6 +320,8 @@ def test_damaged_results_are_named(store: RunStore, content: str) -> None:
         (("cells", 1, "confidence"), 0.0),
         (("cells", 1, "metrics", "iops", "guest"), []),
         (("cells", 1, "metrics", "iops", "guest", 0), 1e31),
+        (("cells", 1, "metrics", "iops", "adjusted"), {"twin": [0.0]}),
+        (("cells", 1, "metrics", "iops", "adjusted"), {"twin": [1e308]}),
         (("cells", 1, "accounting", "cpu", "guest", 0), -1e308),
     ],
 )
