@@ -235,7 +235,7 @@ def open_session(
         if hypervisor.poll_seconds:
             with phases.step("idle", f"count what other programs read from {words} meanwhile"):
                 session = _count_idle(session, hypervisor.poll_seconds)
-        arrays = {*layouts.arrays.values(), *_find_arrays(facts)}
+        arrays = {*layouts.arrays.values(), *(name for name, disk in facts.items() if disk.transport == "md")}
         session = replace(session, md=md_devices(host.runner, sorted(arrays)))
         session = _read_by_features(session, usable, request.jobs)
         # Conditioning has changed the tables of file systems.
@@ -319,10 +319,6 @@ def _list_devices(layouts: Layouts) -> list[str]:
     of_arrays = (name for members in layouts.members.values() for name in members)
     shared = layouts.shared.disks if layouts.shared is not None else ()
     return list(filter(None, dict.fromkeys([layouts.disk, *of_arrays, *shared])))
-
-
-def _find_arrays(disks: Mapping[str, DiskFacts]) -> set[str]:
-    return {name for name, disk in disks.items() if disk.transport == "md"}
 
 
 def _find_write_limits(request: SetupRequest, job: Job) -> dict[str, int]:

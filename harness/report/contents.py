@@ -151,15 +151,14 @@ def _fact_rows(record: DiskRecord) -> Iterator[tuple[str, str]]:
         "PCI address": facts.path,
         "controller": _controller(facts.controller) if facts.controller else None,
         "array": _array(facts) if facts.array else None,
-        "on": ", ".join(f"{each.device} ({', '.join(_parts_below(each))})" for each in record.below),
+        "on": ", ".join(
+            f"{disk.device} ({', '.join(filter(None, (disk.name, disk.firmware, str(disk.link or ''))))})"
+            for disk in record.below
+        ),
         "before": ", ".join(_health(record.before, None)),
         "afterwards": ", ".join(_health(record.after, None)),
     }
     yield from ((what, text) for what, text in known.items() if text)
-
-
-def _parts_below(facts: DiskFacts) -> Iterator[str]:
-    return (text for text in (facts.name, facts.firmware, str(facts.link) if facts.link else None) if text)
 
 
 def _capacity(size_bytes: int) -> str:

@@ -163,7 +163,7 @@ def _group(comparison: Comparison, names: Sequence[str], what: str) -> str:
     """For example "`raw` loses least (38.1 % [36.0, 40.2])", or "`raw` and `lvm` lose least (38.1 % to 39.2 %)"."""
     mode_summaries = [mode for mode in comparison.modes if mode.mode in names]
     if len(mode_summaries) == 1:
-        return f"`{mode_summaries[0].mode}` loses {what} ({_figure(mode_summaries[0].overhead)})"
+        return f"`{mode_summaries[0].mode}` loses {what} ({percent_with_interval(mode_summaries[0].overhead, ' %')})"
     return f"{_named(comparison, names)} lose {what} and cannot be told apart ({_span(mode_summaries)})"
 
 
@@ -214,7 +214,7 @@ def _counted(cells: Iterable[CellRecord]) -> tuple[tuple[str, int], ...]:
 
 
 def _alone(mode: ModeSummary) -> str:
-    figure = _figure(mode.overhead)
+    figure = percent_with_interval(mode.overhead, " %")
     return {
         Loss.SHOWN: f"`{mode.mode}` loses {figure} of the host's throughput",
         Loss.NOTHING: f"`{mode.mode}` loses nothing ({figure}) of the host's throughput",
@@ -231,14 +231,9 @@ def _together(modes: Sequence[ModeSummary]) -> str:
         return f"they lose {_span(modes)}"
     if losses == {Loss.NOTHING}:
         return f"they lose nothing ({_span(modes)})"
-    shown = [f"`{mode.mode}`" for mode in modes if mode.loss is Loss.SHOWN]
-    if shown:
+    if shown := [f"`{mode.mode}`" for mode in modes if mode.loss is Loss.SHOWN]:
         return f"they lose {_span(modes)}, and a loss is shown for {' and '.join(shown)} only"
     return f"it is undecided whether they lose throughput ({_span(modes)})"
-
-
-def _figure(overhead: Estimate) -> str:
-    return percent_with_interval(overhead, " %")
 
 
 def _summary(mode: str, cells: Sequence[CellRecord]) -> ModeSummary:

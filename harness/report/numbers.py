@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from harness.analysis import CONFIDENCE, Estimate
 
 if TYPE_CHECKING:
-    from harness.results import CellRecord, PooledPercentile
+    from harness.results import ArmName, CellRecord, PooledPercentile
 
 NONE = "\N{EN DASH}"
 """The text for a missing value."""
@@ -150,6 +150,12 @@ def format_pooled(percentile: PooledPercentile | None) -> str:
     if percentile is None:
         return NONE
     return f"{microseconds(percentile.value)} {microseconds_range(percentile.low, percentile.high)}"
+
+
+def format_mean(cell: CellRecord, arm: ArmName) -> str:
+    """The cell's headline metric on this arm, in its unit."""
+    mean = cell.mean(cell.headline, arm)
+    return short(mean.point / cell.headline_scale if mean else None)
 
 
 def sample_words(cell: CellRecord) -> str:

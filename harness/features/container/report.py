@@ -20,10 +20,10 @@ from harness.report.blocks import (
     TableCell,
     make_table,
 )
-from harness.report.numbers import NONE, count, percent_with_interval, short
+from harness.report.numbers import NONE, count, format_mean, percent_with_interval
 from harness.report.section import Section
 from harness.report.verdicts import judge_difference, link_cell
-from harness.results import ArmName, CellRecord
+from harness.results import CellRecord
 from harness.results.contrasts import loss_over_jobs
 
 _TITLE = "VM or container?"
@@ -56,9 +56,9 @@ def container_blocks(section: Section) -> Iterator[Block]:
             cells,
             f"{_TITLE} {vm} on {section.name}",
             (Column("job", "mode"), lambda cell: TableCell(f"{_name_vm(cell)}-{cell.job.id}", link=link_cell(cell))),
-            (Column("host"), lambda cell: _mean(cell, "host")),
-            (Column("container"), lambda cell: _mean(cell, "guest")),
-            (Column("VM"), lambda cell: _mean(cell, "against")),
+            (Column("host"), lambda cell: format_mean(cell, "host")),
+            (Column("container"), lambda cell: format_mean(cell, "guest")),
+            (Column("VM"), lambda cell: format_mean(cell, "against")),
             (Column("unit"), lambda cell: cell.headline_unit),
             (Column("container loses, %"), lambda cell: percent_with_interval(_overhead(cell))),
             (Column("VM loses against it, %", "strong"), lambda cell: percent_with_interval(_loss_of_vm(cell))),
@@ -118,11 +118,6 @@ def _describe(cells: Sequence[CellRecord]) -> str:
 def _is_compared(cell: CellRecord) -> bool:
     metric = cell.metrics.get(cell.throughput_name)
     return cell.usable and metric is not None and bool(metric.samples("against"))
-
-
-def _mean(cell: CellRecord, arm: ArmName) -> str:
-    mean = cell.mean(cell.headline, arm)
-    return short(mean.point / cell.headline_scale if mean else None)
 
 
 def _overhead(cell: CellRecord) -> Estimate | None:

@@ -22,10 +22,10 @@ from harness.report.blocks import (
     TableCell,
     make_table,
 )
-from harness.report.numbers import NONE, confidence_words, percent_with_interval, short, significant
+from harness.report.numbers import NONE, confidence_words, format_mean, percent_with_interval, significant
 from harness.report.section import Section
 from harness.report.verdicts import link_cell
-from harness.results import ArmName, CellRecord
+from harness.results import CellRecord
 from harness.results.contrasts import loss_over_jobs
 
 _INSIDE = "A file system in the guest"
@@ -57,9 +57,9 @@ def _describe_filesystems(section: Section, cells: Sequence[CellRecord]) -> Iter
         (Column("job", "mode"), lambda cell: TableCell(cell.job.id, link=link_cell(cell))),
         (Column("mode", "name"), lambda cell: cell.mode),
         (Column("file system", "text"), _name_filesystem),
-        (Column("host"), lambda cell: _format_mean(cell, "host")),
-        (Column("twin"), lambda cell: _format_mean(cell, "twin")),
-        (Column("guest"), lambda cell: _format_mean(cell, "guest")),
+        (Column("host"), lambda cell: format_mean(cell, "host")),
+        (Column("twin"), lambda cell: format_mean(cell, "twin")),
+        (Column("guest"), lambda cell: format_mean(cell, "guest")),
         (Column("unit", "text"), lambda cell: cell.headline_unit),
         (
             Column("file system loses, %", interval=confidence_words(cells)),
@@ -99,9 +99,9 @@ def _compare_read_aheads(section: Section, cells: Sequence[CellRecord]) -> Itera
         (Column("job", "mode"), lambda cell: TableCell(cell.job.id, link=link_cell(cell))),
         (Column("first, KiB"), lambda cell: str(_get_first(cell))),
         (Column("this one, KiB"), lambda cell: str(_get_size(cell))),
-        (Column("host"), lambda cell: _format_mean(cell, "host")),
-        (Column("guest with the first"), lambda cell: _format_mean(cell, "against")),
-        (Column("guest with this one"), lambda cell: _format_mean(cell, "guest")),
+        (Column("host"), lambda cell: format_mean(cell, "host")),
+        (Column("guest with the first"), lambda cell: format_mean(cell, "against")),
+        (Column("guest with this one"), lambda cell: format_mean(cell, "guest")),
         (Column("unit", "text"), lambda cell: cell.headline_unit),
         (
             Column("times as fast", "strong", interval=confidence_words(cells)),
@@ -158,11 +158,6 @@ def _lose(cell: CellRecord, of: Place, than: Place) -> Estimate | None:
 def _name_filesystem(cell: CellRecord) -> str:
     inside = cell.mode_detail.filesystem
     return NONE if inside is None else describe_filesystem(inside)
-
-
-def _format_mean(cell: CellRecord, arm: ArmName) -> str:
-    mean = cell.mean(cell.headline, arm)
-    return short(mean.point / cell.headline_scale if mean else None)
 
 
 REPORT = FeatureReport(

@@ -17,7 +17,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, PlainValidator, ValidationError, model_validator
 
 from harness.analysis import METRICS
-from harness.config.names import choices, one_line
+from harness.config.names import one_line
 from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
 from harness.model.attach import Attach, Server
@@ -25,7 +25,7 @@ from harness.model.base import Device, Md, RaidLevel, Shape
 from harness.model.disk import DiskClass
 from harness.model.job import Job
 from harness.model.layout import Layout, Lvm, Qcow2, RawFile
-from harness.model.mode import ModeDetail, Place
+from harness.model.mode import MetricName, ModeDetail, Place
 from harness.model.option import Bus
 from harness.model.values import Iodepth, TomlTable
 from harness.model.workloads import OneWorkload
@@ -48,12 +48,6 @@ def _parse_value(value: object) -> float | str:
 Value = Annotated[float | str, PlainValidator(_parse_value)]
 """In the unit in which reports show the metric, or what the source says instead of a number."""
 Percent = Annotated[float, Field(gt=-1000, lt=100)]
-
-
-def _require_metric(name: str) -> str:
-    if name not in METRICS:
-        raise ValueError(f"no such metric; {choices(name, METRICS)}")
-    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +89,7 @@ class PublishedAttach(TomlTable):
 class PublishedFigure(_OfJob):
     """What a study found for one job, by arm: `values`, or only the share that the guest loses."""
 
-    metric: Annotated[str, AfterValidator(_require_metric)]
+    metric: MetricName
     values: Annotated[dict[PublishedArm, Value], Field(min_length=1)] | None = None
     lost_percent: (
         dict[Literal["guest", "qcow2"], Annotated[list[Percent], Field(min_length=2, max_length=2)]] | None

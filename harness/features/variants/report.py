@@ -22,10 +22,10 @@ from harness.report.blocks import (
     TableCell,
     make_table,
 )
-from harness.report.numbers import percent, percent_with_interval, short
+from harness.report.numbers import format_mean, percent, percent_with_interval
 from harness.report.section import Section
 from harness.report.verdicts import judge_difference, link_cell
-from harness.results import ArmName, CellRecord
+from harness.results import CellRecord
 
 _WAYS = "side by side", "one after the other, each booted anew for every round"
 """How the guests of variants run."""
@@ -47,8 +47,8 @@ def variant_blocks(section: Section) -> Iterator[Block]:
             cells,
             f"{title} on {section.name}",
             (Column("job", "mode"), lambda cell: TableCell(_name(cell), link=link_cell(cell))),
-            (Column(detail.reference or ""), lambda cell: _mean(cell, "against")),
-            (Column(detail.name), lambda cell: _mean(cell, "guest")),
+            (Column(detail.reference or ""), lambda cell: format_mean(cell, "against")),
+            (Column(detail.name), lambda cell: format_mean(cell, "guest")),
             (Column("unit"), lambda cell: cell.headline_unit),
             (Column("difference, %", "strong"), lambda cell: percent_with_interval(_difference(cell))),
             (Column("n"), lambda cell: str(cell.n) if _difference(cell) is not None else "-"),
@@ -73,11 +73,6 @@ def _detail(cell: CellRecord) -> ModeVariant:
     detail = cell.mode_detail.variant
     assert detail is not None
     return detail
-
-
-def _mean(cell: CellRecord, arm: ArmName) -> str:
-    mean = cell.mean(cell.headline, arm)
-    return short(mean.point / cell.headline_scale if mean else None)
 
 
 def _latency(cell: CellRecord) -> str:
