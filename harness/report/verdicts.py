@@ -59,9 +59,9 @@ def format_limit(budget: BudgetRecord) -> str:
     """ "30 %", "+50 us", "30 % or +50 us" if one of them must be kept, "30 % and +50 us" if both must be kept."""
     parts = []
     if budget.difference is not None:
-        parts.append(f"{budget.difference * 100:.3g} %")
+        parts.append(f"{budget.difference * 100:.6g} %")
     if budget.share is not None:
-        parts.append(f"{budget.share * 100:.3g} %")
+        parts.append(f"{budget.share * 100:.6g} %")
     if budget.absolute is not None:
         parts.append(f"{budget.absolute * 1e6:+.6g} us")
     return (" or " if budget.both == "looser" else " and ").join(parts)

@@ -225,6 +225,7 @@ def test_limits_read_as_the_scenario_writes_them() -> None:
     assert budget(None, 50e-6) == "+50 us"
     assert budget(0.125, 0.0015, "looser") == "12.5 % or +1500 us"
     assert budget(0.3, 50e-6, "stricter") == "30 % and +50 us"
+    assert [budget(share, None) for share in (0.1225, 9.999, 10.0)] == ["12.25 %", "999.9 %", "1000 %"]
 
 
 def test_small_p_values_are_not_written_out() -> None:
