@@ -127,7 +127,7 @@ def test_reap_removes_the_container_of_a_killed_run_and_no_other(client: Client,
     # The run is killed here: nothing that it has entered is left.
     (vmid,) = node.containers.keys() - {OTHERS}
     done = reap(shell, ours, shell.logged)
-    assert done[0].startswith("removed after a killed run: voh-")
+    assert done[0].startswith(f"removed after a killed run: the container {vmid} of Proxmox VE")
     assert list(node.containers) == [OTHERS]
     assert vmid not in node.machines
     assert (left(client), templates(node), shell.logged) == ([], ["local:vztmpl/debian-13.tar.zst"], [])
