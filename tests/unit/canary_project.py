@@ -56,8 +56,9 @@ def pytest_configure():
             runner, host, *more, directory="@LEASES@/" + host, **options
         ),
         read_log=lambda runner: [],
-        CreationLog=partial(host_measurer.CreationLog, directory="@LEASES@/created"),
     )
+    # Without `substitute`: other modules import the class for their annotations. Reading it fails if it moves.
+    host_measurer.CreationLog = partial(host_measurer.CreationLog, directory="@LEASES@/created")
     iso = SimpleNamespace(name="none")
     manifest = SimpleNamespace(
         host_key="",
