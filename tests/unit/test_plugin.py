@@ -400,7 +400,14 @@ def test_tests_that_are_not_cells_stay_together_as_requested(
 
 # --- outcomes ---
 
+# A test that appends lines goes on with the last function.
 PLAYBACK = """
+
+
+def pytest_sessionfinish():
+    from tests.substitutes import require_no_bypass
+
+    require_no_bypass()
 
 
 def pytest_configure():
@@ -411,12 +418,6 @@ def pytest_configure():
 
     substitute(host_measurer, HostMeasurer=RecordedMeasurer)
     substitute(image, ensure_images=lambda events: None)
-
-
-def pytest_sessionfinish():
-    from tests.substitutes import require_no_bypass
-
-    require_no_bypass()
 """
 JUDGED = """
 title = "A disk"

@@ -272,7 +272,7 @@ def test_a_file_that_is_not_a_ca_file_is_named(tmp_path: Path, serving: Serving)
             file.write_text(text)
         with pytest.raises(LabUnavailable, match="no request can be sent") as error:
             version(api_spec(serving.port, file))
-        assert "ca_file under host.node1.api" in (error.value.hint or "")
+        assert "host.node1.api.ca_file" in (error.value.hint or "")
 
 
 def test_an_error_contains_no_part_of_the_request(serving: Serving) -> None:
