@@ -42,7 +42,7 @@ _NUGGET = 1e-9
 _ROUNDING = 1e-12
 _STEP = 4
 """A quantile function that is so many times steeper on one side of a percentile has a step there."""
-_FARTHEST = 170.0
+_FARTHEST = 170.0  # from the mean, as a logarithm: the largest number is e^709, and values are divided and squared
 HALF_BIN = math.log1p(1 / FINEST) / 2
 """Half a bin of fio's histograms, as a logarithm. The interval of a ratio of percentiles is wider by it."""
 
@@ -172,7 +172,7 @@ def pool_means(means: Sequence[float], numbers: Sequence[int]) -> list[float]:
 def _place_around(whole: float, differences: Sequence[float]) -> list[float]:
     """The blocks' values around their mean, whose exponentials and their ratios are numbers.
 
-    One of 100 blocks that stalls can differ by e^500. Then all blocks share its variance, with signs that it chooses.
+    One of 100 blocks that stalls can differ by e^500. Then all share its variance, with signs that its place decides.
     """
     if (farthest := max(map(abs, differences))) > _FARTHEST:
         half, odd = divmod(len(differences), 2)

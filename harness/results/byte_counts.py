@@ -235,7 +235,7 @@ def _count_bytes(
                     sum(getattr(moved_before, direction) for moved_before in map(_read_earlier, whole)) * most / fio
                 )
             if by == "storage":
-                # Others read and write there, too. So more bytes are no fault of the measurement.
+                # Others use the storage, too, so more bytes are not an error.
                 extra = math.inf
             slack = len(by_fio) * in_flight * most / fio
             rebuild = _estimate_rebuild(whole, direction, needs)

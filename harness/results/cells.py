@@ -75,7 +75,7 @@ class MetricRecord(RecordValue):
         """ValueError for a record that no run writes: the overhead is a ratio of its values."""
         possible = all(0 < value <= LARGEST for value in (*self.host, *self.twin, *self.guest))
         if self.overhead and not (possible and len(self.samples("host")) == len(self.samples("guest")) > 0):
-            raise ValueError("values of the host or the guest are missing or impossible, of which there is no overhead")
+            raise ValueError("there is an overhead, but values of the host or the guest are missing or impossible")
 
     def values(self, arm: str) -> tuple[float, ...]:
         """What was measured of an arm; empty without it."""

@@ -169,23 +169,23 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> 
     """What limits a figure in addition to the disk: busy CPUs, and fewer I/Os in flight than requested, by arm.
 
     Both are means over the arm's measurements: one slice that the machine disturbed says nothing about the figure.
-
     `depth` is iodepth x numjobs. It is None for a job at a fixed rate, which has only as many I/Os in flight as the
     rate needs. The achieved number follows from Little's law: IOPS x mean latency.
     """
     busy, in_flight = defaultdict[tuple[str, str], list[float]](list), defaultdict[str, list[float]](list)
     for measurement in measurements:
-        shares = (measurement.counters.cpu_busy, measurement.counters.host_cpu_busy)
-        # On a host arm, both are about the host: while fio ran, and also with the login before and after.
-        in_guest = {"the guest's": shares[:1], "the host's": shares[1:]}
-        for whose, of_slice in (in_guest if measurement.in_guest else {"the host's": shares}).items():
-            if known := [share for share in of_slice if share is not None]:
+        while_fio_ran, of_host = measurement.counters.cpu_busy, measurement.counters.host_cpu_busy
+        of_slice = {"the host's": [while_fio_ran, of_host]}  # the second includes the login before and after
+        if measurement.in_guest:
+            of_slice = {"the guest's": [while_fio_ran], "the host's": [of_host]}
+        for whose, shares in of_slice.items():
+            if known := [share for share in shares if share is not None]:
                 busy[measurement.arm, whose].append(max(known))
         if {"iops", "lat_mean"} <= measurement.metrics.keys():
             in_flight[measurement.arm].append(measurement.metrics["iops"] * measurement.metrics["lat_mean"])
     notes = [
         f"{arm}: {whose} CPUs were {share:.0%} busy, so they limit the figure rather than the disk"
-        for (arm, whose), share in ((key, fmean(shares)) for key, shares in busy.items())
+        for (arm, whose), share in ((of, fmean(shares)) for of, shares in busy.items())
         if share > BUSY
     ]
     notes += [

@@ -8,14 +8,12 @@ from harness.guest.protocol import GuestDisk
 from harness.model.attach import Attach
 from tests.e2e.attaching import Lab, a_file, differences, source_of
 from tests.e2e.conftest import host, lab_host
-from tests.e2e.test_attach import OPTIONS
 from tests.patience import patience
 from tests.unit.attach_options import options
 
 __all__ = ["host", "lab_host"]
 
 VALUES: Mapping[str, Attach] = {
-    **OPTIONS,
     "blk": Attach("virtio-blk", poll_max_ns=0),
     "blk-plain": Attach("virtio-blk", "writeback", "threads", iothread=False, physical_block_size=4096),
     "blk-4kn": Attach("virtio-blk", "unsafe", "threads", logical_block_size=4096, physical_block_size=4096),

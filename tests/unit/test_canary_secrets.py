@@ -112,9 +112,9 @@ def _watched(process: subprocess.Popen[bytes]) -> Iterator[set[str]]:
                 seen.add(_read(pid, "cmdline"))
                 # Python's own processes are the run and its workers: /proc shows what they were started with. A process
                 # without a name has just ended, and its id may be another's when its environment is read.
-                name = _read(pid, "comm").strip()
-                # A worker of xdist asks uname for the processor before it knows what the run measures.
-                if name and "python" not in name and name != "uname":
+                name = _read(pid, "comm")
+                # A worker of xdist asks for the processor before the plugin can know what is secret.
+                if name and "python" not in name and _read(pid, "cmdline").strip() != "uname -p":
                     seen.add(_read(pid, "environ"))
             ours &= running
             others &= running

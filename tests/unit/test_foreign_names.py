@@ -116,7 +116,7 @@ def test_a_value_without_a_ratio_to_the_hosts_is_refused(tmp_path: Path, place: 
     def change(document: dict[str, Any]) -> None:
         _budgeted(document)["metrics"]["iops"][place][0] = value
 
-    with pytest.raises(ResultsError, match="of which there is no overhead"):
+    with pytest.raises(ResultsError, match="values of the host or the guest are missing or impossible"):
         RunStore.open(_copy(tmp_path, change)).read_results()
 
 

@@ -510,16 +510,16 @@ def _detail_arrays(section: Section) -> Iterator[str]:
     yield from state_details(section)
 
 
+def _overlap(one: Estimate, other: Estimate) -> bool:
+    """Whether the interval of `one`, the smaller, reaches that of the other. False without intervals."""
+    if one.high is None or other.low is None:
+        return False
+    return one.high >= other.low
+
+
 REPORT = FeatureReport(
     records=(ScalingRecord, ArrayStateRecord),
     contents={ReportPlace.PARTS: _array_blocks},
     headline=special_headline,
     details=_detail_arrays,
 )
-
-
-def _overlap(one: Estimate, other: Estimate) -> bool:
-    """Whether the interval of `one`, the smaller, reaches that of the other. False without intervals."""
-    if one.high is None or other.low is None:
-        return False
-    return one.high >= other.low

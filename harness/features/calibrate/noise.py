@@ -146,11 +146,7 @@ def estimate_boot_variance(ratios: Iterable[Sequence[float]], *, confidence: flo
 
 
 SHORTEST_S = 0.2
-
-
 LONGEST_S = 3.0
-
-
 LEAST_MEANS = 8
 """A variance needs at least so many means of neighbours."""
 

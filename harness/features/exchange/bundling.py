@@ -190,7 +190,7 @@ def _write(content: IO[bytes], target: Path, size_bytes: int) -> str:
 def _adopt_key(content: bytes, directory: Path | None = None) -> Iterator[SshKey]:
     """The private key `content` of another machine. It is this user's after the block, if the user had none.
 
-    Raises ConfigError if the user has another key, or if `content` is no key without a passphrase.
+    Raises ConfigError if the user has another key, or if `content` is not a key, or needs a passphrase.
     """
     directory = directory or choose_key_directory()
     key = ensure_key(directory) if (directory / KEY_NAME).exists() else None

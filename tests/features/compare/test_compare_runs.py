@@ -221,7 +221,7 @@ def test_a_single_job_has_no_overall_figure() -> None:
 
 def test_values_that_no_disk_has_are_an_error_before_runs_are_compared() -> None:
     before = run()
-    with pytest.raises(ValueError, match="of which there is no overhead"):
+    with pytest.raises(ValueError, match="values of the host or the guest are missing or impossible"):
         later(before, times(0))
 
 
