@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import HarnessError, HostError
 from harness.units import format_size
@@ -114,6 +115,30 @@ def _check_depth(document: Any) -> Any:
     if not _nests_within(document, JSON_DEPTH):
         raise ValueError(f"it is nested more than {JSON_DEPTH} levels deep")
     return document
+
+
+@cache
+def adapt(kind: Any) -> TypeAdapter[Any]:
+    """Reads and writes documents of this type."""
+    return TypeAdapter(kind)
+
+
+def require_as_many(what: str, number: int, **several: Sized) -> None:
+    """ValueError unless each of these has as many values as there are `what`, or none."""
+    for name, values in several.items():
+        if len(values) not in (0, number):
+            raise ValueError(f"{name} has {len(values)} values for {number} {what}")
+
+
+def find_impossible_number(document: object, key: str = "") -> str | None:
+    """The first number of a document that no machine has, as `KEY = VALUE: what is wrong`; None if there is none."""
+    if isinstance(document, dict | list):
+        inner = document.items() if isinstance(document, dict) else enumerate(document)
+        return next(filter(None, (find_impossible_number(value, f"{key}.{name}") for name, value in inner)), None)
+    most = 1e300 if isinstance(document, float) else (1 << 63) - 1
+    if not isinstance(document, int | float) or -most <= document <= most:
+        return None
+    return f"{key.removeprefix('.')} = {str(document)[:60]}: the number is too large"
 
 
 def first_problem(error: ValidationError) -> str:

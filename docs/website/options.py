@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from docs.website.tables import name_values, quote
 from harness.features.fio_files.options import ALLOWED, ENGINES
 from harness.model.attach import ATTACH_OPTIONS, Attach
 from harness.model.guest import ANY_GUEST, GUEST_OPTIONS
-from harness.model.option import Option, list_values
+from harness.model.option import Option
 from harness.model.workloads import PROFILES, Profile
 from harness.units import format_size
 
@@ -156,3 +157,11 @@ def _format_profile(profile: Profile) -> str:
         "yes" if profile.reboot else "no",
     )
     return f"| {' | '.join(cells)} |"
+
+
+def list_values(options: object, name: str) -> tuple[Any, ...]:
+    """The values of an option if its type lists them; empty for other types."""
+    hint = get_type_hints(type(options))[name]
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (alternative for alternative in get_args(hint) if alternative is not type(None))
+    return (True, False) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()

@@ -32,7 +32,6 @@ from harness.analysis.histogram import (
     quantiles,
     reduce_bins,
     upper_end,
-    widen_bins,
 )
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
 from harness.analysis.samples import IN_ORDER, Samples, Spread, t_cdf, t_quantile

@@ -115,32 +115,31 @@ class LatencyHistogram:
     bins: dict[int, int]
     """Completions by the lower end of the bin in nanoseconds; without empty bins."""
 
+    def __post_init__(self) -> None:
+        """ValueError for bins that there cannot be."""
+        if self.per_octave not in (1, 2, 4, 8, 16, 32, FINEST):
+            raise ValueError(f"{self.per_octave} bins in each factor of two: it must be a power of two up to {FINEST}")
+        if any(low < 0 or number < 1 for low, number in self.bins.items()):
+            raise ValueError("each bin begins at 0 ns or later, and has at least one I/O")
+
     @property
     def ios(self) -> int:
         """How many completions it has."""
         return sum(self.bins.values())
 
 
-def reduce_bins(histogram: Mapping[int, int], most: int = MOST_BINS) -> LatencyHistogram:
+def reduce_bins(histogram: Mapping[int, int], most: float = MOST_BINS, per_octave: int = FINEST) -> LatencyHistogram:
     """The histogram (completions by latency in ns) with the narrowest bins of which at most `most` have I/Os.
 
-    A narrow distribution keeps fio's own bins, 1.6 % wide or less. ValueError for `most` below 1.
+    A narrow distribution keeps `per_octave` bins, or fio's own: 1.6 % wide or less. ValueError for `most` below 1.
     """
     if most < 1:
         raise ValueError(f"a histogram needs at least one bin, not {most}")
-    per_octave = FINEST
     found = _merge_bins(histogram, per_octave)
     while len(found) > most and per_octave > 1:
         per_octave //= 2
         found = _merge_bins(found, per_octave)
     return LatencyHistogram(per_octave, dict(sorted(found.items())))
-
-
-def widen_bins(histogram: LatencyHistogram, per_octave: int) -> LatencyHistogram:
-    """The same completions with at most `per_octave` bins in each factor of two, a power of two."""
-    if histogram.per_octave <= per_octave:
-        return histogram
-    return LatencyHistogram(per_octave, dict(sorted(_merge_bins(histogram.bins, per_octave).items())))
 
 
 def find_bin(latency: int) -> tuple[int, int]:

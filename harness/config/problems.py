@@ -208,6 +208,8 @@ def read_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:
 
 def _read(path: Path, what: str, hint: str) -> str:
     try:
+        if path.is_block_device() or path.is_char_device():
+            raise ConfigError(f"{path}: is a device, and not a {what} file", hint=hint)
         return path.read_text(encoding="utf-8-sig")  # Some editors begin a file with a byte order mark.
     except FileNotFoundError as error:
         others = [other.name for other in sorted(path.parent.glob("*.toml"))]

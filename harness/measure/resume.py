@@ -8,7 +8,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -32,6 +31,7 @@ from harness.results import FIO_FILES, Journal, LabInfo, Measurement, Run, RunSt
 from harness.results.records import comparable_fact
 from harness.run_id import RunId
 from harness.scenario.scenario import Scenario
+from harness.untrusted import adapt
 
 
 def dump_mode(mode: Mode) -> JsonValue:
@@ -44,19 +44,14 @@ def normalise_mode(stored: JsonValue) -> JsonValue:
     A mode that cannot be read stays as it is, so it differs from every mode.
     """
     try:
-        return _record(_make_adapter().validate_python(stored, context=STORED))
+        return _record(adapt(ModeDetail).validate_python(stored, context=STORED))
     except (ValueError, RecursionError):
         return stored
 
 
 def _record(mode: ModeDetail) -> JsonValue:
-    record: JsonValue = _make_adapter().dump_python(mode, mode="json")
+    record: JsonValue = adapt(ModeDetail).dump_python(mode, mode="json")
     return record
-
-
-@cache
-def _make_adapter() -> TypeAdapter[ModeDetail]:
-    return TypeAdapter(ModeDetail)
 
 
 _SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "asked": "scenario or lab file"}
@@ -170,7 +165,7 @@ def describe_evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
     plans = {group.scenario: plan for plan in spec.plans for group in plan.groups}
     scenarios = {name: spec.scenarios[name] for name in plans}
     return {
-        name: _make_evaluations_adapter().dump_python(
+        name: adapt(Evaluation).dump_python(
             Evaluation(
                 plan.rounds,
                 plan.most_rounds,
@@ -253,11 +248,6 @@ def _list_requests(scenario: Scenario) -> dict[str, JsonValue]:
                 {"name": name, **form.dump_python(table, mode="json")} for name, table in requests.items()
             ]
     return requests_by_key
-
-
-@cache
-def _make_evaluations_adapter() -> TypeAdapter[Evaluation]:
-    return TypeAdapter(Evaluation)
 
 
 def _select_common(before: JsonValue, after: JsonValue) -> tuple[JsonValue, JsonValue]:

@@ -397,7 +397,7 @@ class Workload(RecordValue):
 class Job(Workload):
     """One fio measurement point, as requested."""
 
-    iodepth: int
+    iodepth: Annotated[int, Field(ge=1)]
     """I/Os in flight per job process."""
     ramp: float
     """Seconds before the measured time begins."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from types import UnionType
 from typing import (
     Annotated,
     Any,
@@ -18,10 +17,6 @@ from typing import (
     Required,
     TypedDict,
     TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
 )
 from xml.etree import ElementTree as ET
 
@@ -557,11 +552,3 @@ def read_from(source: type[Read], *tables: Mapping[str, Option[Any]]) -> dict[st
     """The settings that are read from a source of this kind, and from where."""
     shown = (shown for rows in tables for row in rows.values() for shown in row.shown)
     return {one.setting: one.source for one in shown if isinstance(one.source, source)}
-
-
-def list_values(options: object, name: str) -> tuple[Any, ...]:
-    """The values of an option if its type lists them; empty for other types."""
-    hint = get_type_hints(type(options))[name]
-    if get_origin(hint) in (Union, UnionType):
-        (hint,) = (alternative for alternative in get_args(hint) if alternative is not type(None))
-    return (True, False) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()

@@ -21,6 +21,7 @@ from pydantic import (
 
 from harness.config.names import arm_name, path_name, raw_path
 from harness.units import format_duration, format_size, parse_added, parse_duration, parse_rate, parse_share, parse_size
+from harness.untrusted import LARGEST
 
 _SPAN_STEP = 4 * 1024**2  # one LVM extent: a volume and a file can then have the same size
 SHORTEST_RUN = 0.1
@@ -150,6 +151,8 @@ def _check_none_or_measurable(seconds: float) -> float:
 Name = Annotated[str, AfterValidator(path_name)]
 """In records: the name of a host, disk, scenario, mode, job, cell or group. It may become the name of a file."""
 ArmName = Annotated[str, AfterValidator(arm_name)]
+Measured = Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)]
+"""In records: a value that was measured, of which ratios and logarithms are taken."""
 RawPath = Annotated[str, AfterValidator(raw_path)]
 """In records: the path of an output, relative to the directory of the run."""
 Seconds = Annotated[float, BeforeValidator(from_text(parse_duration, "10 s"))]

@@ -196,7 +196,7 @@ _FIRST = ("status", "judged")
 
 def write_report(store: RunStore) -> Path:
     """Write index.html from results.json alone, and return its path. ResultsError if a file cannot be used."""
-    return store.write_report(render_html(store.read_results()))
+    return store.write_page(store.report_path.name, render_html(store.read_results()))
 
 
 def render_html(run: Run) -> str:

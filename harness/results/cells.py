@@ -25,9 +25,9 @@ from harness.analysis.verdict import Both
 from harness.model.job import Job
 from harness.model.mode import Arm, MetricName, ModeDetail, Place
 from harness.model.option import Effective
-from harness.model.values import Name, RawPath, RecordValue
+from harness.model.values import Measured, Name, RawPath, RecordValue
 from harness.results.contrasts import BlockKey, Series
-from harness.untrusted import LARGEST
+from harness.untrusted import LARGEST, require_as_many
 
 ArmName = Literal["host", "twin", "guest", "reference", "against", "direct"]
 
@@ -40,14 +40,14 @@ class MetricRecord(RecordValue):
     """The unit of the values and of `added`: I/Os per second, bytes per second or seconds."""
     better: Better
     """Whether higher or lower values are better."""
-    host: tuple[float, ...]
+    host: tuple[Measured, ...]
     """Values of the bare device on the host; of a cached cell, those of its twin in the same state of the cache.
     `host[i]`, `twin[i]` and `guest[i]` are of one block. No arm has values of a percentile for which a block has too
     few I/Os."""
-    twin: tuple[float, ...]
+    twin: tuple[Measured, ...]
     """Values on the host on the mode's own layout; empty if the layout is the bare device. In a cached cell, those of
     `host`."""
-    guest: tuple[float, ...]
+    guest: tuple[Measured, ...]
     """Values in the guest; empty for the mode `host`."""
     overhead: Estimate | None
     """How much worse the guest is than the host, as a share of the host: 0.1 is 10 %. Null without a guest."""
@@ -62,10 +62,10 @@ class MetricRecord(RecordValue):
     adjusted: dict[Place, tuple[Annotated[float, Field(gt=0, le=1e150)], ...]] = field(default_factory=dict)
     """By arm, the values of the blocks from which the estimates are made: adjusted by what the other slices of the
     block say about their moment, or of a percentile of all blocks together. Empty: the values themselves."""
-    reference: tuple[float, ...] = ()
+    reference: tuple[Measured, ...] = ()
     """Values of the single disk that the array below `host` is compared with, of the same blocks; empty without one and
     for percentiles."""
-    against: tuple[float, ...] = ()
+    against: tuple[Measured, ...] = ()
     """Values of the guest that this one is compared with, in the same blocks: that of the reference variant, or the
     same guest without its neighbour. Empty for the reference, and without variants and neighbours."""
     difference: Estimate | None = None
@@ -73,9 +73,11 @@ class MetricRecord(RecordValue):
 
     def __post_init__(self) -> None:
         """ValueError for a record that no run writes: the overhead is a ratio of its values."""
-        possible = all(0 < value <= LARGEST for value in (*self.host, *self.twin, *self.guest))
-        if self.overhead and not (possible and len(self.samples("host")) == len(self.samples("guest")) > 0):
-            raise ValueError("there is an overhead, but values of the host or the guest are missing or impossible")
+        arms = {arm: self.values(arm) for arm in ("host", "twin", "guest", "reference", "against")}
+        arms |= {f"adjusted.{arm}": values for arm, values in self.adjusted.items()}
+        require_as_many("blocks", max(map(len, arms.values())), **arms)
+        if self.overhead and not len(self.samples("host")) == len(self.samples("guest")) > 0:
+            raise ValueError("there is an overhead, but values of the host or the guest are missing")
 
     def values(self, arm: str) -> tuple[float, ...]:
         """What was measured of an arm; empty without it."""
@@ -279,7 +281,7 @@ class CachedRecord(RecordValue):
     """The same of what the job writes."""
     metric: MetricName
     """The metric of `direct` and `against_direct`: the main one of the job."""
-    direct: tuple[float, ...]
+    direct: tuple[Measured, ...]
     """Values of the bare device with direct I/O, of the same blocks."""
     against_direct: Estimate | None
     """How much worse the guest is than that, as a share: below 0, memory makes it better. It is not an overhead."""
@@ -382,6 +384,14 @@ class CellRecord(RecordValue):
     job, corrected for the looks but not for the other cells; null without an interval."""
     better: bool | None = None
     """Whether that is shown, corrected for all cells of the run (Holm)."""
+
+    def __post_init__(self) -> None:
+        """ValueError for a record that no run writes: what it has of a block, it has of each."""
+        of_blocks: dict[str, tuple[float, ...]] = {f"ios.{arm}": ios for arm, ios in self.ios.items()}
+        # In runs of older versions, a block with too few I/Os has no value of a percentile.
+        whole = {name: metric for name, metric in self.metrics.items() if METRICS[name].quantile is None}
+        of_blocks |= {f"metrics.{name}": metric.host or metric.guest for name, metric in whole.items()}
+        require_as_many("rounds", len(self.rounds), blocks=self.blocks, boots=self.boots, times=self.times, **of_blocks)
 
     @property
     def better_than_host(self) -> bool:

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from harness.analysis import Estimate
 from harness.model.disk import DiskRecord
@@ -18,6 +17,7 @@ from harness.model.values import Name, RecordValue
 from harness.model.workloads import Conditioning
 from harness.results.cells import CellRecord
 from harness.units import format_size
+from harness.untrusted import adapt, require_as_many
 
 SCHEMA_VERSION = 1
 IMPORTED = "imported"
@@ -139,6 +139,10 @@ class GroupRecord(RecordValue):
     """Numbers of the rounds that were begun but not finished. No figure uses them."""
     carry_over: tuple[CarryOverRecord, ...] = ()
     """Carry-over between the arms by job; without the jobs that have too few slices for a test."""
+
+    def __post_init__(self) -> None:
+        """ValueError for a record that no run writes."""
+        require_as_many("orders", len(self.orders), rounds=self.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,9 +303,10 @@ class Planned(RecordValue):
     def of(cls, run: Run) -> Planned | None:
         """The stored plan; None in runs of older versions and in imported runs."""
         try:
-            return _planned().validate_json(json.dumps(run.provenance.get(PLAN)))
+            plan: Planned = adapt(Planned).validate_json(json.dumps(run.provenance.get(PLAN)))
         except ValidationError:
             return None
+        return plan
 
     def seconds_left(self, spent: Mapping[str, float], ended: Collection[str] = ()) -> float:
         """An estimate of the time until every group has its fewest rounds. 0 if only further rounds may follow.
@@ -321,11 +326,6 @@ class Planned(RecordValue):
         """The plan under its key in `provenance`."""
         document: dict[str, Any] = asdict(self)
         return {PLAN: document | {"groups": list(document["groups"])}}
-
-
-@cache
-def _planned() -> TypeAdapter[Planned]:
-    return TypeAdapter(Planned)
 
 
 _CHANGES_EACH_TIME = frozenset({"acceleration.why", "cycles.why", "guest.boot_seconds"})

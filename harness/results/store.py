@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, make_dataclass
 from functools import cache
@@ -27,12 +27,12 @@ from pydantic_core import PydanticSerializationError
 from harness.config.names import near
 from harness.errors import ConfigError, ResultsError
 from harness.feature import feature_records
-from harness.files import move, replacing, why_not_own
+from harness.files import move, open_regular, replacing, why_not_own
 from harness.model.values import STORED, STRICT
 from harness.results.journal import Entry, Journal, Measurement, RoundEvent, WritesEvent
 from harness.results.records import SCHEMA_VERSION, Run
 from harness.run_id import RunId
-from harness.untrusted import first_problem, parse_json
+from harness.untrusted import adapt, find_impossible_number, first_problem, parse_json
 
 _NOT_STORED = ("of_features", "unknown")
 _PLACES = {"writes": 9, "judged": 10, "disks": 12}
@@ -280,7 +280,9 @@ class RunStore:
 
     def append(self, *entries: Entry) -> None:
         """Add a line for each entry to the journal; when this returns, the lines are on the disk."""
-        lines = b"".join(_dump(_entries(), entry, self.journal_path, indent=None).encode() + b"\n" for entry in entries)
+        lines = b"".join(
+            _dump(adapt(Entry), entry, self.journal_path, indent=None).encode() + b"\n" for entry in entries
+        )
         with _explained(self.journal_path, "written"):
             self._directory.append(self.journal_path.name, lines)
 
@@ -323,16 +325,10 @@ class RunStore:
             self.results_path, _dump(make_stored_adapter(), to_stored(run), self.results_path, indent=1) + "\n"
         )
 
-    def write_report(self, html: str) -> Path:
-        """Write index.html whole or not at all, and return its path."""
-        self._replace(self.report_path, html)
-        return self.report_path
-
-    def write_card(self, png: bytes) -> Path:
-        """Write card.png whole or not at all, and return its path."""
-        target = self.path / "card.png"
-        self._replace(target, png)
-        return target
+    def write_page(self, name: str, content: str | bytes) -> Path:
+        """Write a file beside results.json whole or not at all, and return its path."""
+        self._replace(self.path / name, content)
+        return self.path / name
 
     def read_results(self) -> Run:
         """The run of results.json."""
@@ -342,7 +338,8 @@ class RunStore:
         """The run of results.json, and the content of exactly this file: a run replaces it while it measures."""
         with _explained(self.results_path, "read"):
             try:
-                text = self.results_path.read_bytes()
+                with open_regular(self.results_path) as file:
+                    text = file.read(_DOCUMENT_BYTES + 1)
             except FileNotFoundError:
                 raise ResultsError(
                     f"{self.results_path} does not exist: the run ended before its first results",
@@ -352,6 +349,8 @@ class RunStore:
             document = parse_json(text, "it", ResultsError, most_bytes=_DOCUMENT_BYTES)
         except ResultsError as error:
             raise _unreadable(self.results_path, error.message) from None
+        if problem := find_impossible_number(document):
+            raise _unreadable(self.results_path, problem)
         version = document.get("schema") if isinstance(document, dict) else None
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise ResultsError(
@@ -382,7 +381,7 @@ class JournalTail:
         with _explained(self._path, "read"):
             if not self._path.exists():
                 return Journal()
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 file.seek(self._offset)
                 whole, newline, last = file.read().rpartition(b"\n")
         self._journal = _joined(self._journal, self._parsed(whole.split(b"\n") if newline else []))
@@ -406,11 +405,11 @@ class JournalTail:
                 continue
             try:
                 if isinstance(document, dict) and document.get("event") == "writes":
-                    writes.append(_writes_events().validate_json(line))
+                    writes.append(adapt(WritesEvent).validate_json(line))
                 elif isinstance(document, dict) and "event" in document:
-                    rounds.append(_round_events().validate_json(line))
+                    rounds.append(adapt(RoundEvent).validate_json(line))
                 else:
-                    measurements.append(_measurements().validate_json(line))
+                    measurements.append(adapt(Measurement).validate_json(line))
             except ValidationError as error:
                 raise _unreadable(self._path, f"line {number}: {first_problem(error)}") from None
         return Journal(tuple(measurements), tuple(rounds), tuple(notes), tuple(writes))
@@ -423,26 +422,6 @@ def _joined(first: Journal, then: Journal) -> Journal:
         first.notes + then.notes,
         first.writes + then.writes,
     )
-
-
-@cache
-def _entries() -> TypeAdapter[Entry]:
-    return TypeAdapter(Entry)
-
-
-@cache
-def _measurements() -> TypeAdapter[Measurement]:
-    return TypeAdapter(Measurement)
-
-
-@cache
-def _round_events() -> TypeAdapter[RoundEvent]:
-    return TypeAdapter(RoundEvent)
-
-
-@cache
-def _writes_events() -> TypeAdapter[WritesEvent]:
-    return TypeAdapter(WritesEvent)
 
 
 def _dump(adapter: TypeAdapter[Any], value: object, path: Path, *, indent: int | None) -> str:
@@ -500,11 +479,6 @@ class TypedColumn(Generic[T]):
     of: Callable[[T], Value]
 
 
-def as_columns(rows: Sequence[T], columns: Sequence[TypedColumn[T]]) -> Mapping[str, list[Any]]:
-    """The values by column."""
-    return {column.name: [column.of(row) for row in rows] for column in columns}
-
-
 def parquet_bytes(rows: Sequence[T], columns: Sequence[TypedColumn[T]], *, needed_for: str, extra: str) -> bytes:
     """The rows as a Parquet file with these typed columns.
 
@@ -520,5 +494,6 @@ def parquet_bytes(rows: Sequence[T], columns: Sequence[TypedColumn[T]], *, neede
     types: dict[type, Any] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
     schema = pa.schema([(column.name, types[column.type]) for column in columns])
     file = io.BytesIO()
-    parquet.write_table(pa.table(dict(as_columns(rows, columns)), schema=schema), file)
+    values = {column.name: [column.of(row) for row in rows] for column in columns}
+    parquet.write_table(pa.table(values, schema=schema), file)
     return file.getvalue()

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from harness.analysis import LatencyHistogram, percentile, quantiles, reduce_bins, upper_end, widen_bins
+from harness.analysis import LatencyHistogram, percentile, quantiles, reduce_bins, upper_end
 
 
 def lognormal(sigma: float, ios: int = 20_000) -> Counter[int]:
@@ -52,11 +52,10 @@ def test_quantiles_end_where_fewer_than_ten_ios_are_slower() -> None:
 
 def test_wider_bins_hold_the_same_ios_and_are_next_to_each_other() -> None:
     narrow = reduce_bins(Counter(dict.fromkeys(range(4096, 8192, 64), 3)))
-    wide = widen_bins(narrow, 8)
+    wide = reduce_bins(narrow.bins, per_octave=8)
     assert list(wide.bins.values()) == [24] * 8
     lows = list(wide.bins)
     assert [upper_end(low, 8) for low in lows] == [*lows[1:], 8192]
-    assert widen_bins(wide, 16) is wide
 
 
 def test_the_shortest_latencies_have_bins_of_one_nanosecond() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from docs.website.options import list_values
 from harness.model.attach import ATTACH_OPTIONS, MIB, Attach
-from harness.model.option import Bus, list_values
+from harness.model.option import Bus
 
 EVERYWHERE: Mapping[str, Attach] = {
     "default": Attach(),

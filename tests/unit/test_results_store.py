@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,7 @@ def test_latest_points_at_the_newest_run_and_survives_a_move(store: RunStore, tm
 
 
 def test_the_report_is_next_to_the_results(store: RunStore) -> None:
-    assert store.write_report("<p>µ").read_text(encoding="utf-8") == "<p>µ"
+    assert store.write_page("index.html", "<p>µ").read_text(encoding="utf-8") == "<p>µ"
     assert sorted(path.name for path in store.path.iterdir()) == ["index.html", "raw"]
 
 
@@ -323,6 +324,17 @@ def test_damaged_results_are_named(store: RunStore, content: str) -> None:
         (("cells", 1, "metrics", "iops", "adjusted"), {"twin": [0.0]}),
         (("cells", 1, "metrics", "iops", "adjusted"), {"twin": [1e308]}),
         (("cells", 1, "accounting", "cpu", "guest", 0), -1e308),
+        (("cells", 1, "metrics", "lat_mean", "host", 0), 1e-300),
+        (("cells", 1, "metrics", "iops", "against"), [1.0]),
+        (("cells", 1, "rounds"), [1]),
+        (("cells", 1, "blocks"), [1]),
+        (("cells", 1, "ios"), {"host": [1]}),
+        (("cells", 1, "job", "iodepth"), 0),
+        (("cells", 1, "histograms"), {"ios": {"host": {"per_octave": 0, "bins": {"4096": 1}}}}),
+        (("cells", 1, "histograms"), {"ios": {"host": {"per_octave": 64, "bins": {"4096": 0}}}}),
+        (("cells", 1, "histograms"), {"ios": {"host": {"per_octave": 64, "bins": {"4096": 1 << 63}}}}),
+        (("cells", 1, "metrics", "iops", "overhead", "n"), 1 << 63),
+        (("groups", 0, "rounds"), [1]),
     ],
 )
 def test_results_that_no_run_writes_are_named(store: RunStore, path: tuple[Any, ...], value: Any) -> None:
@@ -337,7 +349,22 @@ def test_results_that_no_run_writes_are_named(store: RunStore, path: tuple[Any, 
     store.results_path.write_text(json.dumps(document))
     with pytest.raises(ResultsError) as caught:
         store.read_results()
-    assert says(caught, str(store.results_path), "changed or damaged")
+    assert says(caught, str(store.results_path), ".".join(map(str, path[:2])), "changed or damaged")
+
+
+@pytest.mark.parametrize("name", ["results.json", "journal.jsonl"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory"])
+def test_what_is_no_file_is_not_waited_for(store: RunStore, name: str, kind: str) -> None:
+    path = store.path / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    with pytest.raises(ResultsError) as caught:
+        store.read_results() if name == "results.json" else store.read_journal()
+    assert says(caught, str(path), "directory" if kind == "directory" else "not a regular file")
 
 
 def test_an_unknown_key_in_the_journal_is_an_error_and_not_a_crash(store: RunStore) -> None:

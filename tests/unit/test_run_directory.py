@@ -188,7 +188,7 @@ def test_links_that_appear_while_a_run_measures_are_not_followed(tmp_path: Path)
         path.symlink_to(victim)
     with pytest.raises(ResultsError, match=r"journal\.jsonl cannot be written"):
         store.append(RoundEvent("begun", "group", 1, 2, None))
-    store.write_report("<html>")
+    store.write_page("index.html", "<html>")
     assert store.save_raw("out.json", "{}", command="fio") == "raw/out-2.json"
     assert victim.read_text() == "precious"
     assert not store.report_path.is_symlink()
@@ -204,7 +204,7 @@ def test_a_directory_that_was_exchanged_while_a_run_measures_gets_nothing(tmp_pa
         exchange()
         for write in (
             lambda: store.append(RoundEvent("begun", "group", 1, 2, None)),
-            lambda: store.write_report("<html>"),
+            lambda: store.write_page("index.html", "<html>"),
             lambda: store.save_raw("out.json", "{}"),
         ):
             with pytest.raises(ResultsError, match="cannot be written"):

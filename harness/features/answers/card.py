@@ -69,7 +69,7 @@ def write_card(store: RunStore, run: Run) -> tuple[Path, str]:
     ResultsError if the file cannot be written.
     """
     drawn_card = card(run)
-    path = store.write_card(draw_png(drawn_card))
+    path = store.write_page("card.png", draw_png(drawn_card))
     return path, markdown(drawn_card, path.name)
 
 

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from harness.errors import ResultsError
 from harness.features.calibrate.noise import SliceVariance, choose_slice, smallest_detectable
-from harness.files import write_atomically
+from harness.files import open_regular, write_atomically
 from harness.lab.inventory import HostSpec
 from harness.model.mode import LabKind
 from harness.report.numbers import count, microseconds, microseconds_range
@@ -255,7 +255,8 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
 def read_calibration(path: Path) -> Calibration | None:
     """The calibration in this file. None if there is no file. Raises ResultsError if it cannot be read."""
     try:
-        return TypeAdapter(Calibration).validate_json(path.read_bytes())
+        with open_regular(path) as file:
+            return TypeAdapter(Calibration).validate_json(file.read())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:

@@ -18,12 +18,13 @@ from harness.config.problems import shown
 from harness.errors import MeasurementError
 from harness.model.attach import CACHES, Attach
 from harness.model.mode import Arm, Cell, Place
-from harness.model.values import Count, FileValue, Flag, RecordValue, Size, SomeSeconds
+from harness.model.values import Count, FileValue, Flag, Measured, RecordValue, Size, SomeSeconds
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 from harness.units import format_size
+from harness.untrusted import LARGEST
 
 if TYPE_CHECKING:
     from harness.results.journal import Measurement
@@ -80,8 +81,8 @@ class OwnFigure(FileValue):
             value = float(text) if not isinstance(text, bool) else math.nan
         except (TypeError, ValueError, OverflowError):
             raise ValueError(f"{shown(str(text)[:60])} is not a number") from None
-        if not math.isfinite(value) or value <= 0:
-            raise ValueError(f"{shown(str(text)[:60])} is not a number above 0")
+        if not 1 / LARGEST <= value <= LARGEST:
+            raise ValueError(f"{shown(str(text)[:60])} is not a number above 0 and up to {LARGEST:g}")
         return value
 
     def read_suffix(self, output: str) -> str:
@@ -305,17 +306,17 @@ class CommandRecord(RecordValue):
     """The unit of the figures."""
     better: str
     """`higher` or `lower`: which figure is better."""
-    on_host: tuple[float, ...]
+    on_host: tuple[Measured, ...]
     """The figures of the host by run; empty if it did not run there."""
-    in_guest: tuple[float, ...]
+    in_guest: tuple[Measured, ...]
     """The figures of the guest by run, in the same order of pairs."""
     raw: tuple[str, ...]
     """The outputs of all runs, as paths relative to the run's directory."""
     problem: str | None
     """Why it ended early, or was not run; null if it ran as often as planned."""
-    cpu_on_host: tuple[float, ...] = ()
+    cpu_on_host: tuple[Measured, ...] = ()
     """Loops per second of the CPU alone after each run on the host; empty without this control."""
-    cpu_in_guest: tuple[float, ...] = ()
+    cpu_in_guest: tuple[Measured, ...] = ()
     """The same in the guest."""
     cpus: dict[str, int] = field(default_factory=dict)
     """The CPUs of `host` and `guest`."""

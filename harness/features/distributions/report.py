@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantiles, upper_end, widen_bins
+from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantiles, reduce_bins, upper_end
 from harness.analysis.metrics import Shown
 from harness.feature import FeatureReport
 from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, microseconds_cell
@@ -278,7 +278,8 @@ def draw_histograms(distributions: Sequence[Distribution], modes: Sequence[str])
     ends: list[float] = []
     for number, distribution in enumerate(distributions):
         look = look_of(modes, distribution.arm.place, distribution.arm.mode)
-        points = list(_trace_outline(widen_bins(distribution.histogram, _DRAWN_PER_OCTAVE)))
+        per_octave = min(distribution.histogram.per_octave, _DRAWN_PER_OCTAVE)
+        points = list(_trace_outline(reduce_bins(distribution.histogram.bins, per_octave=per_octave)))
         ends += [points[0][0], points[-1][0]]
         figure.add_trace(
             scatter(

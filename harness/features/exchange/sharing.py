@@ -375,7 +375,8 @@ def find_entry_problems(entry: Path) -> Iterator[str]:
     yield from (f"results.json: {gap}" for gap in find_gaps(run))
     document = parse_json(content, "results.json", ResultsError)
     yield from (f"results.json identifies a machine or a user: {place}" for place in find_identities(document))
-    if not store.report_path.is_file() or run.run.id not in store.report_path.read_text(encoding="utf-8"):
+    page = store.report_path
+    if not page.is_file() or run.run.id not in page.read_text(encoding="utf-8", errors="replace"):
         yield f"index.html is not the page of run {run.run.id}: virt-overhead report {entry}"
     extra = {path.name for path in entry.iterdir()} - {"results.json", "index.html", FORM}
     yield from (f"{name} does not belong there" for name in sorted(extra))
@@ -385,7 +386,7 @@ def find_entry_problems(entry: Path) -> Iterator[str]:
 def _find_form_problems(path: Path) -> Iterator[str]:
     try:
         form = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # no file, not text, or not TOML
         yield f"{FORM} cannot be read: {error}"
         return
     yield from (

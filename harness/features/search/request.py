@@ -19,7 +19,7 @@ from harness.model.base import NONE
 from harness.model.job import Job, Workload
 from harness.model.layout import amplification
 from harness.model.mode import Arm, Cell, Place
-from harness.model.values import FileValue, Iodepth, RecordValue, SomeSeconds
+from harness.model.values import FileValue, Iodepth, Measured, RecordValue, SomeSeconds
 from harness.model.workloads import OneWorkload
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp
@@ -208,9 +208,9 @@ class SearchedRate(RecordValue):
 
     rate: int | None
     """I/Os per second requested; null for as many as possible."""
-    iops: tuple[float, ...]
+    iops: tuple[Measured, ...]
     """I/Os per second by block."""
-    latencies: tuple[float, ...]
+    latencies: tuple[Measured, ...]
     """The metric in seconds, by block. Blocks with too few I/Os are left out."""
     reached: bool
     """Whether the arm completed at least 95 % of the rate. If not, the rate counts as above the bound."""

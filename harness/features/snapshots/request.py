@@ -16,7 +16,7 @@ from harness.model.attach import Attach
 from harness.model.job import Job
 from harness.model.layout import LvmThin, Qcow2, Rbd, Zvol
 from harness.model.mode import Arm, Cell, Mode, Place
-from harness.model.values import Count, FileValue, RecordValue, SomeSeconds
+from harness.model.values import Count, FileValue, Measured, RecordValue, SomeSeconds
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
@@ -152,9 +152,9 @@ class SnapshotRecord(RecordValue):
     """The job that ran in the guest."""
     kind: str
     """What took the snapshots, and of what."""
-    alone: tuple[float, ...]
+    alone: tuple[Measured, ...]
     """I/Os per second without a snapshot, by pair of slices."""
-    beside: tuple[float, ...]
+    beside: tuple[Measured, ...]
     """The same in the slices with a snapshot."""
     slowest_alone: tuple[float, ...]
     """The longest time of an I/O without a snapshot, by pair."""
@@ -168,6 +168,12 @@ class SnapshotRecord(RecordValue):
     """fio's outputs, as paths relative to the run's directory."""
     problem: str | None
     """Why it ended early, or was not measured; null if all pairs were."""
+
+    def __post_init__(self) -> None:
+        """ValueError for a record that no run writes."""
+        pairs = (self.alone, self.beside, self.slowest_alone, self.slowest_beside)
+        if len(set(map(len, pairs))) > 1:
+            raise ValueError("alone, beside, slowest_alone and slowest_beside must have one value for each pair")
 
     @property
     def loss(self) -> Estimate | None:
