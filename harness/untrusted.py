@@ -146,7 +146,7 @@ def first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     key, value = ".".join(map(str, first["loc"])) or "document", first["input"]
     shown = f" = {json.dumps(value)[:60]}" if isinstance(value, str | int | float) else ""
-    return f"{key}{shown}: {first['msg']}"
+    return f"{key}{shown}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def _nests_within(document: object, depth: int) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from harness.events import Events
 from harness.terminal import clean_json
@@ -39,12 +40,6 @@ def print_json(value: object) -> None:
     print(clean_json(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False, default=str)))
 
 
-class _TakesOptions(Protocol):
-    """A parser, or a group of options of which only one may be given."""
-
-    def add_argument(self, *names: str, **settings: Any) -> argparse.Action: ...
-
-
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add the argument RUN as `path`: the run that the command reads, by default the newest one."""
     parser.add_argument(
@@ -57,8 +52,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_json(parser: _TakesOptions, what: str) -> None:
-    """Add `--json`, which prints `what` as JSON."""
+def add_json(parser: Any, what: str) -> None:
+    """Add `--json`, which prints `what` as JSON, to a parser or to a group of options."""
     parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")
 
 
@@ -84,12 +79,12 @@ def chosen_store(path: Path, reports: Path) -> RunStore:
         raise ConfigError(error.message, hint=error.hint) from error
 
 
-def number_from(least: int) -> Callable[[str], int]:
-    """A type of argparse: a whole number that is not below `least`."""
+def number_from(least: int, most: int = 10_000) -> Callable[[str], int]:
+    """A type of argparse: a whole number from `least` to `most`."""
 
     def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number from {least}")
+        if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r}: allowed: a whole number from {least} to {most}")
         return int(text)
 
     return parse

@@ -128,8 +128,6 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
             return "must not be empty" if context["min_length"] == 1 else f"allowed: {context['min_length']} or more"
         case "int_parsing_size":
             return "the number is too large"
-        case "string_pattern_mismatch":
-            return f"allowed: text that matches {context['pattern']}"
     return f"must be {_TYPES[kind]}" if kind in _TYPES else details["msg"]
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
-from harness.config.names import absolute_path, choices, one_line, plain_name, word
+from harness.config.names import absolute_path, choices, matching, one_line, plain_name, word
 from harness.errors import ConfigError
 from harness.feature import feature_storages
 from harness.lab.inventory import (
@@ -207,24 +207,26 @@ def _user(text: str) -> str:
     return text
 
 
+_TokenName = Annotated[str, matching("[A-Za-z][A-Za-z0-9._-]+", "a letter, then letters, digits, `.`, `_` and `-`")]
+_FINGERPRINT = "32 bytes, each of two hexadecimal digits, with a colon between them, for example `0A:1B:...`"
+
+
 class ApiKeys(Discreet):
     """`[host.NAME.api]`."""
 
     url: Annotated[str, AfterValidator(_url), BeforeValidator(_without_login)]
     """The URL of the API, for example `"https://192.0.2.9:8006"`. The default port is 8006."""
-    node: str = Field(pattern=r"^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?$")
+    node: Annotated[str, matching("[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?", "letters, digits and, between them, `-`")]
     """The node's name in its cluster."""
     user: Annotated[str, AfterValidator(_user)] = ROOT
     """The user to log in as."""
-    token: Annotated[str | None, BeforeValidator(_without_value)] = Field(
-        default=None, pattern=r"^[A-Za-z][A-Za-z0-9._-]+$"
-    )
+    token: Annotated[_TokenName | None, BeforeValidator(_without_value)] = None
     """The name of an API token of that user, without `user!`. Then `secret` is the value of the token."""
     secret: Annotated[SecretSource, BeforeValidator(_no_text)]
     """Where the password or the value of the token is stored. Never write the secret itself here."""
     ca_file: Annotated[Path | None, BeforeValidator(absolute_path)] = None
     """The CA that signed the certificate: `/etc/pve/pve-root-ca.pem` of the node; without it, the system's CAs."""
-    fingerprint: str | None = Field(default=None, pattern=r"^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$")
+    fingerprint: Annotated[str, matching("([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}", _FINGERPRINT)] | None = None
     """The SHA-256 of the certificate itself, as `pvenode cert info` prints it, instead of `ca_file`."""
 
 

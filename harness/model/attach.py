@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Unpac
 
 from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
+from harness.config.names import matching
 from harness.model.option import (
     BUSES,
     BY_ARGUMENTS,
@@ -77,7 +78,7 @@ def _check_read_ahead(size: int) -> int:
 
 # Linux reads ahead in whole pages. 0 turns it off.
 ReadAhead = Annotated[int, Strict(), AfterValidator(_check_read_ahead)]
-GroupName = Annotated[str, Field(pattern="^[a-z][a-z0-9-]{0,30}$")]
+GroupName = Annotated[str, matching("[a-z][a-z0-9-]{0,30}", "a lower case letter, then up to 30 with digits and `-`")]
 Iops = Annotated[Count, Field(ge=1, le=1_000_000_000)]
 
 

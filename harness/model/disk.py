@@ -258,12 +258,6 @@ class DiskFacts(RecordValue):
         return self.pcie or self.serial_link
 
     @property
-    def narrowest_link(self) -> PcieLink | SerialLink | None:
-        """The slower of its own link and that of its controller; None if none is known."""
-        links = [link for link in (self.link, self.controller.link if self.controller else None) if link is not None]
-        return min(links, key=lambda link: link.bytes_per_s, default=None)
-
-    @property
     def name(self) -> str | None:
         """Vendor and model in words; None without a model."""
         if self.model is None:

@@ -307,11 +307,6 @@ class Section:
         """What is answered of the disk if it is not which mode loses least, for example how its arrays scale."""
         return next((special for report in self.reports if (special := report.headline(self)) is not None), None)
 
-    @property
-    def is_one_of_several(self) -> bool:
-        """Whether the run has results of other disks or scenarios."""
-        return len({(cell.host, cell.disk, cell.scenario) for cell in self.run.cells}) > 1
-
     @cached_property
     def comparison(self) -> Comparison:
         """What the modes lose whose guest runs alone."""

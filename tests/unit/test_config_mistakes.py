@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -142,3 +143,8 @@ def test_a_file_with_mistakes_is_used_or_refused_in_lines_that_name_it(
         # What pydantic would say of it by itself, in words of Python.
         assert not any(word in refusal.message for word in ("Input should", "Value error", "instance of")), lines
         assert refusal.hint
+
+
+def test_no_key_is_checked_by_a_pattern_that_the_message_would_show() -> None:
+    sources = (Path(__file__).parents[2] / "harness").rglob("*.py")
+    assert [path.name for path in sources if re.search(r"Field\([^)]*\bpattern=", path.read_text())] == []

@@ -138,7 +138,7 @@ STORE = "host.pve1.disk.vmstore"
             f"{API}.secret: allowed: exactly one of env, file and keyring",
         ),
         ('{ env = "PVE_TOKEN" }', "{}", f"{API}.secret: allowed: exactly one of env, file and keyring"),
-        (PIN, "0A:0B", f'{API}.fingerprint = "0A:0B": allowed: text that matches'),
+        (PIN, "0A:0B", f'{API}.fingerprint = "0A:0B": allowed: 32 bytes'),
         ("fingerprint", 'ca_file = "/ca.pem"\nfingerprint', f"{API}.fingerprint: cannot be used with {API}.ca_file"),
         (
             f'fingerprint = "{PIN}"',
@@ -199,7 +199,7 @@ def test_a_node_without_an_api_is_none(tmp_path: Path) -> None:
         ('{ env = "PVE_TOKEN" }', '"hunter2"', f"{API}.secret: allowed: exactly one of env, file and keyring"),
         ('{ env = "PVE_TOKEN" }', '{ password = "hunter2" }', f'{API}.secret.password = "***": no such key'),
         ('token = "voh"', 'password = "hunter2"', f'{API}.password = "***": no such key'),
-        ('"voh"', '"voh=hunter2"', f'{API}.token = "voh=***": allowed: text that matches'),
+        ('"voh"', '"voh=hunter2"', f'{API}.token = "voh=***": allowed: a letter, then letters'),
         ("https://", "https://me:hunter2@", f'{API}.url = "https://***@pve1.example:8443": allowed'),
     ],
 )

@@ -200,7 +200,8 @@ def yield_rest_in_brief(section: Section) -> Iterator[Block]:
     yield from yield_blame(section)
     absent = [answer.use for answer in get_answers(section) if answer.judge is None]
     if absent:
-        of = f" on {section.name}" if section.is_one_of_several else ""
+        is_one_of_several = len({(cell.host, cell.disk, cell.scenario) for cell in section.run.cells}) > 1
+        of = f" on {section.name}" if is_one_of_several else ""
         uses = ", ".join(f"{use.title} (workload {use.to_measure})" for use in absent)
         yield Sentence(f"Not measured{of}: {uses}.", on=On.BRIEF)
 

@@ -29,7 +29,7 @@ from harness.features.arrays.records import (
 )
 from harness.model.base import Md, Shape
 from harness.model.counters import MemberCounts
-from harness.model.disk import ArrayFacts
+from harness.model.disk import ArrayFacts, DiskFacts, PcieLink, SerialLink
 from harness.model.job import Job, Workload
 from harness.model.layout import Layer, Layout
 from harness.model.mode import Arm, Cell, Place
@@ -69,13 +69,19 @@ def scale_arrays(run: AssembledRun) -> tuple[ScalingRecord, ...]:
         array = _compared(cell, disk.array if disk is not None else None) if _is_compared(cell.job) else None
         if array is not None and record is not None and _has_both(record, array):
             on_host, guests = (_of_arm(place, cell, record, of_arm) for place in (array.place, Place.GUEST))
-            link = disk.narrowest_link if disk is not None and cell.reference else None
+            link = _find_narrowest_link(disk) if disk is not None and cell.reference else None
             arrays.append(
                 MeasuredArray(cell, array.shape, array.chunk, record, array.place, array.single, on_host, guests, link)
             )
     limits = limits_of([array for array in arrays if not _doubt(array)])
     curves = _curves(arrays)
     return tuple(_record(array, curves[_curve_of(array.cell)], limits.get(array.cell.id)) for array in arrays)
+
+
+def _find_narrowest_link(disk: DiskFacts) -> PcieLink | SerialLink | None:
+    """The slower of the disk's own link and that of its controller; None if none is known."""
+    links = [link for link in (disk.link, disk.controller.link if disk.controller else None) if link is not None]
+    return min(links, key=lambda link: link.bytes_per_s, default=None)
 
 
 def _is_compared(job: Job) -> bool:

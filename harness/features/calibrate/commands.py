@@ -38,7 +38,9 @@ def add_commands(commands: Any) -> None:
     parser.add_argument(
         "--boots", type=number_from(2), default=5, help="boots of the guest that are compared (%(default)s)"
     )
-    parser.add_argument("--seed", type=number_from(0), help="the seed of all random orders, to repeat a calibration")
+    parser.add_argument(
+        "--seed", type=number_from(0, 2**31 - 1), help="the seed of all orders, to repeat a calibration"
+    )
     add_json(parser, "the calibration of each host")
     parser.set_defaults(run=_calibrate)
 

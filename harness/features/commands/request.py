@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, Strict
 
 from harness.analysis import CONFIDENCE, Change, Estimate, estimate_overhead, estimate_paired_change, mean_interval
-from harness.config.names import choices
+from harness.config.names import choices, matching
 from harness.config.problems import shown
 from harness.errors import MeasurementError
 from harness.model.attach import CACHES, Attach
@@ -179,7 +179,7 @@ class OwnCommand(FileValue):
     """A run that takes longer is ended, and so is the command."""
     filesystem: Literal["ext4", "xfs"] = "ext4"
     """The new file system on the volume."""
-    mount_options: Annotated[str, Field(pattern=r"^[A-Za-z0-9_=,.-]*$")] = ""
+    mount_options: Annotated[str, matching("[A-Za-z0-9_=,.-]*", "letters, digits and `_`, `=`, `,`, `.`, `-`")] = ""
     """As `mount -o` takes them, for example `noatime`."""
     runs: Annotated[Count, Field(ge=2)] = 10
     """The runs on each side."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, Strict
 
-from harness.config.names import LONGEST_NAME
+from harness.config.names import LONGEST_NAME, matching
 from harness.feature import Feature, ModeKeys, Subject
 from harness.model.attach import Attach, ReadAhead
 from harness.model.job import Job
@@ -30,7 +30,12 @@ _LAYOUTS = ("partition", "lvm", "lvm-thin", "raw", "zvol", "rbd")
 _LINUX = "libaio"
 """fio's engine where it is a Linux."""
 _OPTION = "[a-z][a-z0-9_]*(=[A-Za-z0-9_.-]+)?"
-MountOptions = Annotated[str, Field(pattern=f"^({_OPTION}(,{_OPTION})*)?$", max_length=200)]
+_OPTIONS = "options of mount with a comma between them, for example `noatime,discard`"
+MountOptions = Annotated[
+    str,
+    matching(f"({_OPTION}(,{_OPTION})*)?", _OPTIONS),
+    Field(max_length=200),
+]
 
 
 class InGuest(TomlTable):

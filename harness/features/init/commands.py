@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.cli.common import FAILED, REPORTS
+from harness.cli.common import FAILED, REPORTS, number_from
 from harness.errors import ConfigError
 from harness.files import shipped
 
@@ -100,7 +100,9 @@ def _add_host(parser: argparse.ArgumentParser) -> None:
     )
     api.add_argument("--ca-file", type=Path, metavar="FILE", help="the CA that signed the node's certificate")
     api.add_argument("--fingerprint", metavar="SHA256", help="the fingerprint of the node's certificate")
-    api.add_argument("--ssh-port", type=int, metavar="PORT", help="with --key: the port of SSH on the node (22)")
+    api.add_argument(
+        "--ssh-port", type=number_from(1, 65_535), metavar="PORT", help="with --key: the port of SSH on the node (22)"
+    )
     api.add_argument("--node", metavar="NAME", help="the node's name in its cluster")
     api.add_argument(
         "--guest-address",

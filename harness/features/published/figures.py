@@ -17,7 +17,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, PlainValidator, ValidationError, model_validator
 
 from harness.analysis import METRICS
-from harness.config.names import one_line
+from harness.config.names import matching, one_line
 from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
 from harness.model.attach import Attach, Server
@@ -34,7 +34,7 @@ PublishedArm = Literal["host", "array", "passthrough", "lvm", "raw", "qcow2", "g
 """Where a figure was measured: on the host (a disk, an array), or in a guest; `guest`: the layout is not stated."""
 
 Line = Annotated[str, AfterValidator(one_line)]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$")]
+Name = Annotated[str, matching("[a-z0-9]+(_[a-z0-9]+)*", "lower case letters and digits, with `_` between words")]
 
 
 def _parse_value(value: object) -> float | str:
@@ -179,7 +179,7 @@ class Study(TomlTable):
 
     title: Line
     source: Line
-    url: Annotated[str, Field(pattern=r"^https://[!-~]+$")] | None = None
+    url: Annotated[str, matching("https://[!-~]+", "a URL that begins with https://, without spaces")] | None = None
     setup: Line | None = None
     notes: list[Line] = Field(default_factory=list)
     """What a reader must know about the figures, and figures that belong to no job."""

@@ -49,6 +49,8 @@ def test_an_unknown_disk_is_reported_with_the_known_ones() -> None:
         (["--seconds=short"], "'short': allowed: a whole number from 1"),
         (["--slices=15"], "'15': allowed: a whole number from 16"),
         (["--boots=1"], "'1': allowed: a whole number from 2"),
+        (["--groups=99999999"], "'99999999': allowed: a whole number from 1 to 10000"),
+        ([f"--seed={'9' * 5000}"], f"'{'9' * 40}': allowed: a whole number from 0 to 2147483647"),
     ],
 )
 def test_a_meaningless_number_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
