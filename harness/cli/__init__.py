@@ -59,7 +59,8 @@ def _failed(error: Exception) -> int:
         name = type(error).__name__
         error = HarnessError(f"internal error: {name}: {error}", hint="report it with the output of --debug")
     if not isinstance(error, BrokenPipeError):
-        write_error(f"virt-overhead: {error}")
+        text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        write_error(f"virt-overhead: {text}")
     if isinstance(error, OSError):
         _drop_output()
     return USAGE if isinstance(error, ConfigError) else FAILED

@@ -191,6 +191,8 @@ class HistoryStore:
     def _pattern(self) -> str:
         """The files as DuckDB reads them. ConfigError if there are none."""
         if not self._filesystem.glob(f"{self._directory}/*.parquet"):
+            if self._filesystem.isdir(self._directory):
+                self._filesystem.ls(self._directory)  # A directory that cannot be read looks empty to glob.
             raise ConfigError(
                 f"the history in {self.url} has no run", hint="add runs with: virt-overhead history add RUN --store=URL"
             )

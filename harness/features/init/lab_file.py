@@ -241,14 +241,22 @@ def _refuse_existing(output: Path) -> ConfigError:
 
 
 def _write(output: Path, text: str, *, force: bool) -> None:
-    if force:
-        write_atomically(output, text)
-        return
     try:
-        with output.open("x", encoding="utf-8") as file:
-            file.write(text)
+        if not force:
+            output.touch(exist_ok=False)
+        try:
+            write_atomically(output, text)
+        except OSError:
+            if not force:
+                output.unlink()  # It is empty.
+            raise
     except FileExistsError:
         raise _refuse_existing(output) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{output} cannot be written: {error.strerror or error}",
+            hint=f"check that {output.parent} exists and has space, and that this user may write there",
+        ) from error
 
 
 def _to_record(name: str, host: dict[str, Any], offers: Offers, output: Path | None) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -213,6 +216,19 @@ def test_a_damaged_file_is_an_error_that_names_the_history(capsys: pytest.Captur
     Path("history/other.parquet").write_text("no Parquet")
     assert main(["history", "--store=history"]) == 1
     assert "the history in history cannot be read" in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be_read_is_not_an_empty_history() -> None:
+    main(["history", "add", stored(replayed(1)).path.name, "--store=history"])
+    Path("history").chmod(0)
+    no_rights = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    command = [*no_rights, sys.executable, "-m", "harness.cli", "history", "--store=history"]
+    shown = subprocess.run(command, check=False, capture_output=True, text=True)
+    Path("history").chmod(0o700)
+    assert (shown.returncode, shown.stderr.splitlines()[0]) == (
+        1,
+        "virt-overhead: the history in history cannot be used: Permission denied",
+    )
 
 
 def test_without_duckdb_the_message_names_the_extra(

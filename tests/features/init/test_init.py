@@ -24,6 +24,7 @@ from harness.lab.lab_file import lab_of, load_lab
 from harness.lab.transport.local import LocalRunner
 from tests.features.init.init_hosts import BY_ID, InitHost, PlayedDisk, failing, in_use, pool_xml
 from tests.unit.storage_doubles import GIB, LvmHost, ZfsHost
+from tests.unit.transport_servers import small_filesystem
 
 OPTANE = PlayedDisk("nvme0n1")
 LINK = f"{BY_ID}/nvme-INTEL_SSDPED1D280GA_PHM1_1"
@@ -294,6 +295,25 @@ def test_odd_names_of_a_host_stay_comments(host: InitHost, directory: Path, name
     text = (directory / "lab.toml").read_text()
     assert "\x1b" not in text
     assert set(tomllib.loads(text)) == {"host"}
+
+
+@pytest.mark.parametrize("options", [(), ("--force",)])
+def test_a_full_disk_is_named_and_leaves_no_part_of_a_file(
+    host: InitHost,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    with small_filesystem(full):
+        with pytest.raises(OSError, match="No space left on device"):
+            (full / "filler").write_bytes(bytes(4 << 20))
+        output = full / "lab.toml"
+        assert run(host, tmp_path, monkeypatch, f"--output={output}", *options) == 2
+        assert [path.name for path in full.iterdir()] == ["filler"]
+    assert f"{output} cannot be written: No space left on device" in capsys.readouterr().err
 
 
 def test_an_existing_file_is_replaced_only_with_force(
