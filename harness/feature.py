@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -399,7 +398,7 @@ OWN_JOBS = Subject(in_record=lambda cell: cell.job.from_file is not None)
 class Feature:
     """What one feature adds. Every hook but the name may be left out.
 
-    `feature.py` imports what reads a scenario file. A hook that works with hosts or results imports what it needs when
+    The package imports what reads a scenario file. A hook that works with hosts or results imports what it needs when
     it is called: nothing that reads a scenario waits for it. What is reported is in `FeatureReport`.
     """
 
@@ -507,7 +506,8 @@ FILL = Conditioner(name="fill")
 @cache
 def features() -> tuple[Feature, ...]:
     """The features that add something to the kernel, in the order of the list."""
-    return tuple(module.FEATURE for module in _load_modules("feature"))
+    packages = (import_module(f"{_PACKAGE}.{name}") for name in import_module(_PACKAGE).NAMES)
+    return tuple(package.FEATURE for package in packages if hasattr(package, "FEATURE"))
 
 
 def is_asked(feature: Feature, scenario: Scenario) -> bool:
@@ -645,13 +645,13 @@ def cost_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
 def load_verbs() -> Iterator[Callable[[Any], None]]:
     """For each feature with verbs, the function that adds them to the subparsers of the command line.
 
-    Only `commands.py` of the feature is loaded, so that a help text does not wait for the rest.
+    Only they are imported, with their `commands.py`: a help text waits for no other (`find_spec` would import them).
     """
     return (module.add_commands for module in _load_modules("commands"))
 
 
 def _load_modules(name: str) -> Iterator[Any]:
-    for feature in import_module(_PACKAGE).NAMES:
-        module = f"{_PACKAGE}.{feature}.{name}"
-        if find_spec(module) is not None:
-            yield import_module(module)
+    package = import_module(_PACKAGE)
+    for feature in package.NAMES:
+        if Path(package.__path__[0], feature, f"{name}.py").is_file():
+            yield import_module(f"{_PACKAGE}.{feature}.{name}")

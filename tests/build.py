@@ -19,7 +19,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from harness.analysis import Sequential
 from harness.features.steady.measuring import make_record
-from harness.features.variants.feature import Variant, in_variants
+from harness.features.variants import Variant, in_variants
 from harness.lab.transport.base import Runner
 from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.model.attach import Attach

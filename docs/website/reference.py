@@ -10,7 +10,7 @@ from typing import Any
 from docs.website.tables import escape
 from harness.analysis.metrics import METRICS
 from harness.cli import commands
-from harness.features.io_costs.feature import IO_COSTS
+from harness.features.io_costs import IO_COSTS
 
 _ON_COMMANDS = """For everyone who types commands: every command with its options and an example. Made from the command
 line itself by `python -m docs.website.generate`. [Running](../running.md) explains how to use them."""

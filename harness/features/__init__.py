@@ -1,8 +1,8 @@
 """The features beside the main job, a package for each. Remove a package and its name here, and the feature is gone.
 
-A package has its explanation in its docstring, `feature.py` with `FEATURE`, what it adds to the kernel (`Feature`),
-`report.py` with `REPORT`, what it adds to reports (`FeatureReport`), and `commands.py` with `add_commands`, its verbs
-of the command line. Each of these modules may be missing.
+A package has its explanation in its docstring, and `FEATURE`, what it adds to the kernel (`Feature`). Its `report.py`
+has `REPORT`, what it adds to reports (`FeatureReport`), and its `commands.py` has `add_commands`, its verbs of the
+command line. Each of the three may be missing.
 """
 
 from __future__ import annotations

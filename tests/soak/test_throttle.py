@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.throttles.feature import HOLDS, check_limits
+from harness.features.throttles import HOLDS, check_limits
 from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach

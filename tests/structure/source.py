@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_LOADED = ("feature.py", "report.py", "commands.py", "pytest_entry.py")
+_LOADED = ("report.py", "commands.py", "pytest_entry.py")
 """What `harness.feature` and pytest load."""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.features.disk_health.feature import RAID_TOOLS
+from harness.features.disk_health import RAID_TOOLS
 from harness.lab.facts import DEADLINE_SECONDS, Described, HealthFound, HostFacts
 from harness.lab.transport.base import Runner
 from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth

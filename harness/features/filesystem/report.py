@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.analysis import Estimate
 from harness.feature import FeatureReport, ReportPlace, Subject
-from harness.features.filesystem.feature import describe_filesystem
+from harness.features.filesystem import describe_filesystem
 from harness.model.attach import Attach
 from harness.model.mode import Place
 from harness.report.blocks import (

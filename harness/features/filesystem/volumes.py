@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from harness.errors import HostError, Unsupported
-from harness.features.filesystem.feature import name_twin
+from harness.features.filesystem import name_twin
 from harness.files import read_script
 from harness.lab.created import CreationLog
 from harness.lab.guard import Writable, created

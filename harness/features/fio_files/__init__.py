@@ -6,3 +6,26 @@ region, times and output itself, equally on every arm, and refuses options that 
 The workload carries its sections (`model/job.py`), so that a stored run needs no file. `report.py` shows what
 fio got, and which options did not apply.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.feature import Feature
+
+if TYPE_CHECKING:
+    from harness.scenario.scenario import WorkloadFiles
+
+
+def _read_workloads(folder: Path, paths: Sequence[str]) -> WorkloadFiles:
+    from harness.features.fio_files.reading import read_fio_files
+
+    return read_fio_files(folder, paths)
+
+
+FEATURE = Feature(
+    name="fio_files",
+    read_workloads=_read_workloads,
+)

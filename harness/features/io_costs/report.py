@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.analysis import Estimate, estimate_mean
 from harness.feature import CPU_TIME, FeatureReport, ReportPlace
-from harness.features.io_costs.feature import CPU_PARTS, CYCLE_COSTS, IoCost, find_samples
+from harness.features.io_costs import CPU_PARTS, CYCLE_COSTS, IoCost, find_samples
 from harness.report.blocks import (
     Aside,
     AtDepth,

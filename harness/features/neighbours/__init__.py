@@ -1,8 +1,141 @@
 """Other I/O beside a guest: several guests at the same time, a neighbour with a job of its own, or a backup.
 
-A mode asks for it with `guests`, `neighbour` or `backup` (`feature.py`). A mode with a neighbour or a backup is
-measured beside the same mode without, in the same blocks. `measured.py` says what each guest got, how fair that is, and
-what the neighbour and the backup did; its checks void cells whose jobs did not run at the same time. `report.py` has
-the tables. How jobs run at the same time, each on a volume of its own, is part of the kernel: an arm has parts
-(`model/mode.py`).
+A mode asks for it with `guests`, `neighbour` or `backup`. A mode with a neighbour or a backup is measured beside the
+same mode without, in the same blocks. `measured.py` says what each guest got, how fair that is, and what the neighbour
+and the backup did; its checks void cells whose jobs did not run at the same time. `report.py` has the tables. How jobs
+run at the same time, each on a volume of its own, is part of the kernel: an arm has parts (`model/mode.py`).
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from harness.config.names import LONGEST_NAME
+from harness.feature import OTHER_IO, Feature, ModeKeys
+from harness.model.attach import Attach
+from harness.model.mode import MOST_GUESTS, Cell, Mode, Neighbour
+from harness.model.values import Flag, TomlTable
+from harness.scenario.scenario import Scenario
+
+if TYPE_CHECKING:
+    from harness.analysis import Samples
+    from harness.results import Measurement, ValidityCheck
+    from harness.results.contrasts import Blocks
+
+
+class OtherIo(TomlTable):
+    """What does I/O beside a guest."""
+
+    guests: Annotated[int, Field(ge=1, le=MOST_GUESTS)] = 1
+    """Guests that run the job at the same time, each on a volume of its own."""
+    neighbour: Neighbour | None = None
+    """`workload` is the job of a second guest and `iodepth` its depth (32). It runs in the mode `NAME-neighbour`."""
+    backup: Flag = False
+    """Whether a backup of the guest's disk runs in a further mode, `NAME-backup`."""
+
+
+def find_problems(mode: Mode, others: OtherIo) -> Iterator[str]:
+    """The conflicts of a mode's keys with its layout, and with each other.
+
+    Each guest needs a volume of its own, and QEMU copies a disk that its own block layer serves.
+    """
+    layout, attach = mode.layout, mode.attach
+    volumes = "allowed: a layout with volumes or files, for example lvm or raw"
+    asked = f"guests = {others.guests}" if others.guests > 1 else "neighbour" if others.neighbour else ""
+    if others.guests > 1 and others.neighbour:
+        yield (
+            f"{asked} conflicts with neighbour, which is beside one guest; allowed: one of the two, in a mode of its "
+            "own"
+        )
+    if asked and layout.is_base:
+        yield (
+            f'{asked} conflicts with layout.kind = "{layout.kind}", because each guest needs a volume of its own; '
+            f"{volumes}"
+        )
+    if not others.backup:
+        return
+    backup = "backup = true"
+    if asked:
+        yield f"{backup} conflicts with {asked}, because one cost is measured at a time; allowed: a mode of its own"
+    if layout.is_base:
+        yield (
+            f'{backup} conflicts with layout.kind = "{layout.kind}", because a backup copies the whole disk of the '
+            f"guest; {volumes}"
+        )
+    if isinstance(attach, Attach) and not attach.in_qemu:
+        yield (
+            f'{backup} conflicts with attach.server = "{attach.server}", because the guest\'s QEMU makes the backup; '
+            "allowed: server qemu"
+        )
+
+
+def add_modes(scenario: Scenario, asked: Mapping[str, OtherIo]) -> tuple[Scenario, list[str]]:
+    """The scenario with a further mode for each mode with a neighbour or a backup, and the names that conflict.
+
+    After `lvm` comes `lvm-neighbour` or `lvm-backup`. Both are measured in the same blocks, on the same volume. `asked`
+    is by the name of the mode.
+    """
+    modes = []
+    for mode in scenario.modes:
+        others = asked.get(mode.name, OtherIo())
+        modes.append(replace(mode, guests=others.guests))
+        if others.neighbour is not None:
+            modes.append(mode.beside(others.neighbour))
+        if others.backup:
+            modes.append(mode.during_backup)
+    adapted = replace(scenario, modes=tuple(modes))
+    return adapted, list(_find_name_problems(adapted))
+
+
+def _find_name_problems(scenario: Scenario) -> Iterator[str]:
+    """The names of further modes and volumes that another mode has, or that are too long."""
+    names = [mode.name for mode in scenario.modes]
+    for mode in scenario.modes:
+        if not mode.runs_with_others:
+            continue
+        own_names = [mode.name] if mode.neighbour or mode.backup else []
+        of = mode.attached.name
+        for name in (*own_names, *(volume.name for volume in mode.volumes[1:])):
+            if names.count(name) > own_names.count(name):
+                yield f'mode.{of}: needs the name "{name}" for itself; rename the mode {name}'
+            elif len(name) > LONGEST_NAME:
+                yield f'mode.{of}: the name "{name}" has {len(name)} characters; allowed: at most {LONGEST_NAME}'
+
+
+def _counts(slice_: Measurement, _cell: Cell) -> bool:
+    from harness.features.neighbours.measured import has_its_backup
+
+    return has_its_backup(slice_)
+
+
+def _find_checks(slices: Sequence[Measurement], cell: Cell) -> Iterable[ValidityCheck]:
+    from harness.features.neighbours.measured import check_backup, check_together
+
+    return *check_together(slices), *check_backup(slices, cell)
+
+
+def _find_notes(slices: Sequence[Measurement], _cell: Cell) -> Iterable[str]:
+    from harness.features.neighbours.measured import note_lost_backups
+
+    return note_lost_backups(slices)
+
+
+def _measure(cell: Cell, blocks: Blocks, samples: Samples, confidence: float, span_bytes: int) -> Mapping[str, Any]:
+    from harness.features.neighbours.measured import measure_others
+
+    return measure_others(cell, blocks, samples, confidence, span_bytes)
+
+
+FEATURE = Feature(
+    name="neighbours",
+    subject=OTHER_IO,
+    mode_keys=ModeKeys(table=OtherIo, find_problems=find_problems, adapt=add_modes),
+    counts=_counts,
+    find_checks=_find_checks,
+    find_notes=_find_notes,
+    measure=_measure,
+)

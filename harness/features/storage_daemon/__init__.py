@@ -5,3 +5,42 @@ Before the guest starts, a daemon per disk opens it with the options of the atta
 and the rings of its process. It ends with the guest, or with `virt-overhead reap`. Which options a daemon can have, and
 which versions it needs, are rows of the option table (`model/attach.py`).
 """
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from harness.feature import DiskServer, Feature, ServedDisk
+
+if TYPE_CHECKING:
+    from harness.guest.protocol import GuestDisk
+    from harness.lab.created import CreationLog, HostThing
+
+PROGRAM = "qemu-storage-daemon"
+
+
+def _serve(log: CreationLog, disk: GuestDisk, queues: int) -> AbstractContextManager[ServedDisk]:
+    from harness.features.storage_daemon.serving import serve_disk
+
+    return serve_disk(log, disk, queues)
+
+
+def _list_things() -> tuple[type[HostThing], ...]:
+    from harness.features.storage_daemon.serving import DaemonProcess
+
+    return (DaemonProcess,)
+
+
+FEATURE = Feature(
+    name="storage_daemon",
+    disk_server=DiskServer(
+        name="storage-daemon",
+        program=PROGRAM,
+        package="qemu-system-common",
+        # Source: QEMU's block/export/vhost-user-blk-server.c.
+        serial="vhost_user_blk",
+        serve=_serve,
+    ),
+    list_things=_list_things,
+)

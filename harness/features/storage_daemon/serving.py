@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from harness.errors import GuestError
-from harness.features.storage_daemon.feature import PROGRAM
+from harness.features.storage_daemon import PROGRAM
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import InspectedProcess, look_at_process, parse_inspected
 from harness.lab.created import CreationLog, Processes, fenced

@@ -5,3 +5,136 @@ feature reads the properties that ZFS reports of it, and the shape and state of 
 ZFS has a record of the bytes that the pool's disks moved for each byte of its job. The report names what users look
 for: a dataset on which nothing is durable, records that are larger than the writes, and what copies or parity cost.
 """
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.feature import Feature, FeatureRecords, FeatureStorage, NodeStorage, Subject
+from harness.files import read_script
+from harness.lab.inventory import StorageKind
+from harness.lab.transport.base import Runner
+from harness.model.layout import Layout, OnZfs, Zvol
+from harness.model.option import Effective
+from harness.units import format_size
+
+if TYPE_CHECKING:
+    from harness.lab.created import HostThing
+    from harness.layout.storage import VolumeKind
+    from harness.model.mode import Mode
+    from harness.results import CellRecord
+
+KIB = 1024
+_DATASET = re.compile(r"[A-Za-z][\w.:-]*(/[\w.:-]+)*")
+
+
+def _check_dataset(text: str) -> str:
+    if not _DATASET.fullmatch(text):
+        raise ValueError('allowed: a ZFS pool or dataset, for example "tank/vms" (zfs list shows them)')
+    return text
+
+
+def _load_volumes() -> VolumeKind:
+    from harness.features.zfs.volumes import StoredDatasets
+
+    return StoredDatasets()
+
+
+def _refuse_block_size(entry: Mapping[str, Any], mode: Mode) -> str | None:
+    """Why zvols on this storage of Proxmox VE do not have the block size that the mode requests; None if they do."""
+    layout, storage = mode.layout, entry["storage"]
+    if not isinstance(layout, Zvol) or layout.volblocksize == Zvol().volblocksize:
+        return None
+    block_size = _parse_bytes(str(entry.get("blocksize", "")))
+    if block_size == layout.volblocksize:
+        return None
+    wanted = f"{layout.volblocksize // KIB}k" if layout.volblocksize % KIB == 0 else str(layout.volblocksize)
+    has = f"a block size of {format_size(block_size)}" if block_size else "no block size set"
+    return (
+        f"storage {storage} has {has}, and virt-overhead does not change the settings of a storage in use: "
+        f"pvesm set {storage} --blocksize {wanted} for a volblocksize of {format_size(layout.volblocksize)}"
+    )
+
+
+def _parse_bytes(text: str) -> int:
+    """A block size as Proxmox VE writes it, in bytes; 0 if it is not one."""
+    match = re.fullmatch(r"([0-9]{1,8})([kmKM]?)", text)
+    return int(match[1]) * {"": 1, "k": KIB, "m": KIB**2}[match[2].lower()] if match else 0
+
+
+def _list_things() -> tuple[type[HostThing], ...]:
+    from harness.features.zfs.volumes import StoredDataset
+
+    return (StoredDataset,)
+
+
+def _read_volume(runner: Runner, layout: Layout, path: str) -> Effective | None:
+    from harness.features.zfs.pool import read_zfs
+
+    return read_zfs(runner, path) if isinstance(layout, OnZfs) else None
+
+
+def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
+    """What the host reported of the volume of a cell and was not requested: the id of the cell, and the note."""
+    for cell in cells:
+        layout, effective = cell.mode_detail.layout, cell.effective
+        if not isinstance(layout, OnZfs) or effective.host_zfs_pool is None:
+            continue
+        if effective.host_zfs_sync == "disabled":
+            whose = "as requested" if layout.sync == "disabled" else "which the dataset above it has"
+            why = "what is written is not durable when it completes, and a power failure loses the last seconds"
+            yield cell.id, f"sync is disabled on its dataset, {whose}: {why}"
+        size = effective.host_zfs_volblocksize
+        if isinstance(layout, Zvol) and size not in (None, layout.volblocksize):
+            yield cell.id, f"its volblocksize is {format_size(size)}, that of its storage"
+        if cell.job.writes and (effective.host_zfs_txg_timeout or 0) > layout.write_interval:
+            why = (
+                f"slices are made for {layout.write_interval:g} s, so what an arm leaves may be written during another"
+            )
+            yield cell.id, f"ZFS writes after {effective.host_zfs_txg_timeout} s there (zfs_txg_timeout): {why}"
+        shape, *wrong = effective.host_zfs_pool.split(", ")
+        if wrong:
+            yield cell.id, f"its pool ({shape}) is not as it should be: {', '.join(wrong)}"
+
+
+def _load_records() -> tuple[FeatureRecords, ...]:
+    from harness.features.zfs.records import ZfsRecord, account_cells
+
+    return (
+        FeatureRecords(
+            key="zfs",
+            record=ZfsRecord,
+            place=14,
+            description="One entry per measured cell on ZFS: what the pool's disks moved for the bytes of its job.",
+            compute=account_cells,
+        ),
+    )
+
+
+FEATURE = Feature(
+    name="zfs",
+    subject=Subject(
+        in_cell=lambda cell, _slices: isinstance(cell.mode.layout, OnZfs),
+        in_record=lambda cell: isinstance(cell.mode_detail.layout, OnZfs),
+    ),
+    storage=FeatureStorage(
+        key="dataset",
+        kind=StorageKind(
+            "ZFS dataset",
+            ("zvol", "zfs"),
+            space="zfspool",
+            allocates="when written",
+            hint="see zfs list on the host, and correct the name in the lab file",
+        ),
+        check=_check_dataset,
+        script=read_script("harness.features.zfs", "dataset.sh"),
+        load_volumes=_load_volumes,
+        on_node=NodeStorage(refuse=_refuse_block_size),
+    ),
+    list_things=_list_things,
+    read_volume=_read_volume,
+    annotate=annotate,
+    load_records=_load_records,
+)

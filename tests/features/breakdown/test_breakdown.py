@@ -18,7 +18,7 @@ import pytest
 
 from harness.errors import Unsupported
 from harness.events import Events
-from harness.features.breakdown.feature import FLAG
+from harness.features.breakdown import FLAG
 from harness.features.breakdown.measuring import BLOCKS, Switching, Traced, TracingRequest, parse_trace, trace_devices
 from harness.features.breakdown.parts import (
     BreakdownRecord,

@@ -11,10 +11,10 @@ import pytest
 from harness.analysis import Verdict
 from harness.features.answers.advice import list_advice, map_results
 from harness.features.answers.decision import compare_options, get_answers, select_results
-from harness.features.cached.feature import count_copies, describe_state, find_change, measure_share
+from harness.features.cached import count_copies, describe_state, find_change, measure_share
 from harness.features.cached.report import cached_blocks, describe_cell
 from harness.features.exchange.gauges import label_cell
-from harness.features.variants.feature import Variant
+from harness.features.variants import Variant
 from harness.lab.counters import CounterFiles, parse_samples, read_samples
 from harness.lab.transport.local import LocalRunner
 from harness.measure.fio import Target, TimedSection, job_file

@@ -10,7 +10,7 @@ import pytest
 
 from harness.analysis import Calls, LatencyHistogram
 from harness.features.distributions.report import find_distributions, find_load_curves, group_by_depth
-from harness.features.variants.feature import Variant
+from harness.features.variants import Variant
 from harness.report.draw import log_axis
 from harness.report.order import arm_blocks, blocks_by_depth, order_sentence
 from harness.report.section import WorkloadCells, find_sections

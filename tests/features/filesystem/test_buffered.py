@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from harness.features.filesystem.feature import annotate
+from harness.features.filesystem import annotate
 from harness.features.filesystem.report import REPORT
 from harness.features.filesystem.volumes import read_read_aheads, set_read_ahead
 from harness.layout.build import Layouts

@@ -16,7 +16,7 @@ import pytest
 
 from harness.analysis import Verdict
 from harness.events import Events
-from harness.features.filesystem.feature import read_session
+from harness.features.filesystem import read_session
 from harness.lab.facts import HostFacts
 from harness.lab.inventory import DiskByFile
 from harness.layout.build import Layouts

@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from harness.errors import HostError
-from harness.features.filesystem.feature import annotate, find_notes
+from harness.features.filesystem import annotate, find_notes
 from harness.features.filesystem.volumes import choose_options, compute_overhead, parse_mounts
 from harness.model.attach import Attach
 from harness.model.job import Job

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import IN_ORDER
-from harness.features.io_costs.feature import CPU_PARTS, CYCLE_COSTS, IO_COSTS, cost_per_io, find_samples
+from harness.features.io_costs import CPU_PARTS, CYCLE_COSTS, IO_COSTS, cost_per_io, find_samples
 from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Mode, Place

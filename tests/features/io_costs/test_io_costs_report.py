@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.io_costs.feature import CPU_PARTS, CYCLE_COSTS
+from harness.features.io_costs import CPU_PARTS, CYCLE_COSTS
 from harness.features.io_costs.report import PART_COLOURS
 from harness.report.markdown import markdown_table
 from harness.report.section import find_sections

@@ -229,7 +229,7 @@ def test_another_notation_is_refused(at: str) -> None:
 
 
 def test_init_offers_the_pools_for_images(host: CephHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.features.rbd.feature.CONFIGURATION", "/dev/null")
+    monkeypatch.setattr("harness.features.rbd.CONFIGURATION", "/dev/null")
     offers, _ = find_storages(host, Names())
     assert [(offer.key, offer.at, offer.layouts) for offer in offers if offer.key == "rbd"] == [
         ("rbd", "vms", ("rbd",))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.throttles.feature import check_limits, find_plateaus
+from harness.features.throttles import check_limits, find_plateaus
 from harness.guest.qemu_process import parse_io_limit, read_io_limit
 from harness.model.attach import Attach
 from harness.model.base import Device

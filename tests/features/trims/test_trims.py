@@ -12,7 +12,7 @@ import pytest
 from harness.features.answers.uses import USES
 from harness.features.fio_files.reading import Line, make_workloads
 from harness.features.steady.measuring import choose_job
-from harness.features.trims.feature import FEATURE, find_notes, refuse_trims
+from harness.features.trims import FEATURE, find_notes, refuse_trims
 from harness.lab.counters import CounterFiles
 from harness.layout.build import Layouts
 from harness.measure.fio import Target, TimedSection, job_file, parse

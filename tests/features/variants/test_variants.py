@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from harness.errors import GuestError, HostError
-from harness.features.variants.feature import ATTACH_CHANGES, Variant, in_variants
+from harness.features.variants import ATTACH_CHANGES, Variant, in_variants
 from harness.guest.protocol import Backup, Guest
 from harness.lab.hosts import Host
 from harness.lab.lab_file import lab_of

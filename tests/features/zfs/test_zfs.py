@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.features.answers.decision import factors
-from harness.features.zfs.feature import annotate
+from harness.features.zfs import annotate
 from harness.features.zfs.pool import DiskGroup, PoolShape, parse_pool, parse_zfs, read_zfs
 from harness.features.zfs.records import MovedBytes, ZfsRecord, account_cells
 from harness.features.zfs.report import REPORT, list_zfs_cells, zfs_blocks
