@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from harness.lab.guard import Writable
     from harness.lab.hosts import Host
     from harness.lab.inventory import HostSpec, StorageKind
-    from harness.lab.storage_look import FoundStorage
+    from harness.lab.storages import FoundStorage
     from harness.lab.transport.base import Runner
     from harness.layout.build import Rebuild
     from harness.layout.regions import Need, Region
@@ -189,7 +189,7 @@ class FeatureStorage:
     check: Callable[[str], str]
     """The value of the key, as it is then. Raises ValueError with what is allowed."""
     script: str
-    """Shell functions for the value AT of the key. `inspect_KEY AT` prints lines FACT=VALUE (lab/storage_look.py), or
+    """Shell functions for the value AT of the key. `inspect_KEY AT` prints lines FACT=VALUE (lab/storages.py), or
     calls `refuse WHY`. `identify_KEY AT` prints what no other storage has. `space_SPACE STORAGE AT`, named after
     `kind.space`, prints a line for each place from which it takes space, with `put` (lab/read_storage_space.sh)."""
     load_volumes: Callable[[], VolumeKind]

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harness.errors import HostError, SafetyError
 from harness.files import read_script
 from harness.lab.pin import CREATED_DIRECTORY, UNSAFE
-from harness.lab.space import Promise
+from harness.lab.storages import Promise
 from harness.lab.transport.base import WRAPPED, Runner, failed
 from harness.run_id import RunId
 from harness.signals import Cleanup, cleaning_up

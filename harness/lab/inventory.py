@@ -308,7 +308,7 @@ class StorageKind:
     layouts: tuple[str, ...] = ()
     """The kinds of layouts of its volumes. Empty for a pool or a storage of Proxmox VE: only the host knows them."""
     space: str = ""
-    """Its type for `harness.lab.space`."""
+    """Its type for `harness.lab.storages`."""
     allocates: Allocates = "at once"
     hint: str = ""
     """What to do if it cannot be used."""

@@ -14,11 +14,11 @@ from harness.lab.counters import NFS
 from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts
 from harness.lab.guard import Writable
+from harness.lab.guard.room import FileReserve
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.pin import TAG
 from harness.lab.transport.base import Runner
 from harness.layout.disks import inhibit_udev, partitioned_disks
-from harness.layout.free_space import FileReserve
 from harness.layout.layers import BARE, BasePlan, plan_bases
 from harness.layout.regions import (
     Need,

@@ -11,10 +11,10 @@ from harness.errors import SafetyError
 from harness.files import read_script
 from harness.lab.created import CreationLog, Entry, HostThing, fenced
 from harness.lab.guard import created, serial_of
+from harness.lab.guard.room import no_space, reserve_places
 from harness.lab.inventory import DiskByFile, DiskSpec, HostSpec
 from harness.lab.pin import BACKUP_DIRECTORY, FILE_IDENTITY, TAG, why_unsafe
 from harness.lab.transport.base import Completed, Runner
-from harness.layout.free_space import no_space, reserve_places
 from harness.layout.source import BlockSource
 from harness.untrusted import count, parse_json, reading
 

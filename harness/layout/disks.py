@@ -16,11 +16,11 @@ from harness.errors import SafetyError
 from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import Writable, require_writable
+from harness.lab.guard.room import reserve_places
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.pin import TAG
 from harness.lab.transport.base import whole
 from harness.layout.device import block_device
-from harness.layout.free_space import reserve_places
 from harness.layout.regions import Need, PartitionedDisk, add_needs, choose_span, partition_disk
 from harness.run_id import RunId
 

@@ -20,8 +20,7 @@ from harness.lab.created import CreationLog, Entry, HostThing, fenced
 from harness.lab.guard import Room, Writable, built_on, created_directory, run_all
 from harness.lab.guard.room import promise_of
 from harness.lab.pin import FILE_IDENTITY, MOUNT_DIRECTORY, TAG
-from harness.lab.space import promising
-from harness.lab.storage_look import IDENTITY, FoundStorage
+from harness.lab.storages import IDENTITY, FoundStorage, promising
 from harness.lab.transport.base import Runner
 from harness.layout.regions import FIND, LUKS_NEED, CryptDevice, Need, Region, encrypt_device
 from harness.layout.source import BlockSource, Sources

@@ -28,7 +28,7 @@ from harness.analysis import (
     t_quantile,
 )
 from harness.features.calibrate.noise import pool_sd
-from harness.features.steady.criteria import judge_steadiness
+from harness.features.steady import judge_steadiness
 
 
 def ends(estimate: Estimate) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.lab.space import metadata_shortage, reserve_bytes, shortage
+from harness.lab.storages import metadata_shortage, reserve_bytes, shortage
 
 GIB = 1 << 30
 

@@ -17,7 +17,7 @@ import pytest
 
 from harness.errors import LabUnavailable
 from harness.lab.embedded.disks import NullBlkDisk
-from harness.lab.space import reserve_bytes
+from harness.lab.storages import reserve_bytes
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from harness.signals import wait_until

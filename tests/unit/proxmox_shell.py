@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.features.rbd import images
 from harness.guest.proxmox import creation, removal
-from harness.lab import created, pin, space, storage_look
+from harness.lab import created, pin, storages
 from harness.lab.created import CreationLog, Entry, read_log
 from harness.lab.guard import writable as probes
 from harness.lab.guard.writable import PROBES
@@ -47,8 +47,8 @@ _SCRIPTS = (
     removal.LOOK,
     removal.MOUNT_POINT,
     removal.REMOVE_MOUNT_POINT,
-    space._LOOK,
-    storage_look._LOOK,
+    storages._LOOK,
+    storages._INSPECT,
     images._MAP_VOLUME,
     'release_volume_rbd "$@"\n',
 )

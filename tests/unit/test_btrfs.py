@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.guest.proxmox.layouts import refuse_layout
-from harness.lab.storage_look import FoundStorage
+from harness.lab.storages import FoundStorage
 from harness.layout.storage_files import Files, StoredFiles, read_nodatacow
 from harness.model.attach import Attach
 from harness.model.job import Job

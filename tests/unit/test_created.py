@@ -16,7 +16,7 @@ from harness.lab import created
 from harness.lab.created import CreationLog, Entry, Processes, close, fenced, read_log
 from harness.lab.inventory import DiskByFile
 from harness.lab.pin import FILE_IDENTITY
-from harness.lab.storage_look import look_at
+from harness.lab.storages import look_at
 from harness.lab.transport.base import Completed
 from harness.layout.device import BackingFile, block_device, own_file
 from harness.measure.reap import describe_entry, reap, split_by_disks

@@ -17,10 +17,9 @@ from harness.lab import lab_file, lab_schema
 from harness.lab.guard.room import free_bytes, require_room
 from harness.lab.inventory import Inventory, StorageKind, storage_kinds
 from harness.lab.lab_file import lab_of
-from harness.lab.storage_look import look_at
+from harness.lab.storages import look_at
 from harness.lab.transport.local import LocalRunner
-from harness.layout.storage import find_volume_kind
-from harness.layout.storage_lvm import LinearVolumes
+from harness.layout.storage import LinearVolumes, find_volume_kind
 
 GIB = 1 << 30
 SCRIPT = """

@@ -14,13 +14,12 @@ from harness.errors import SafetyError, Unsupported
 from harness.events import Events
 from harness.lab.facts import read_facts
 from harness.lab.guard import require_room
+from harness.lab.guard.room import no_space, reserve_places
 from harness.lab.inventory import DiskByFile
-from harness.lab.space import Promise, read_space
-from harness.lab.storage_look import look_at
+from harness.lab.storages import Promise, look_at, read_space
 from harness.layout.build import built
 from harness.layout.device import block_device
 from harness.layout.disks import partitioned_disks
-from harness.layout.free_space import no_space, reserve_places
 from harness.layout.regions import Need
 from harness.layout.storage_files import files
 from harness.measure.prepare import condition

@@ -10,9 +10,9 @@ import pytest
 from harness.errors import SafetyError, Unsupported
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.room import allocated, require_room
+from harness.guest.proxmox.layouts import allocated, require_room
 from harness.lab.inventory import DiskByStorage
-from harness.lab.space import Allocation, StorageSpace, shortages
+from harness.lab.storages import Allocation, StorageSpace, shortages
 from harness.model.attach import Attach
 from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError, SafetyError, Unsupported
-from harness.lab import space as storage_space
+from harness.lab import storages as storage_space
 from harness.lab.created import Entry, read_log
 from harness.lab.facts import HostFacts
 from harness.lab.guard import require_room
 from harness.lab.guard.writable import created_directory
 from harness.lab.pin import disks_below
-from harness.lab.storage_look import FoundStorage, look_at
+from harness.lab.storages import FoundStorage, look_at
 from harness.lab.transport.base import Runner
 from harness.lab.transport.local import LocalRunner
 from harness.layout.build import Layouts, SharedStorage

@@ -14,11 +14,10 @@ from harness.errors import HostError, SafetyError, Unsupported
 from harness.features.doctor.machine import Level, examine_storage
 from harness.lab.facts import HostFacts
 from harness.lab.inventory import DiskByStorage
-from harness.lab.storage_look import Place, look_at
+from harness.lab.storages import Place, look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
-from harness.layout.storage import build_on_storage, refuse_on_storage
-from harness.layout.storage_lvm import StoredVolume
+from harness.layout.storage import StoredVolume, build_on_storage, refuse_on_storage
 from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.base import Device

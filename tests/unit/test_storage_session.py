@@ -13,7 +13,7 @@ from harness.errors import SafetyError, Unsupported
 from harness.events import Events
 from harness.guest.libvirt.backend import LibvirtHypervisor, parse_pool, place_of
 from harness.guest.libvirt.connection import Connection
-from harness.lab import space as storage_space
+from harness.lab import storages as storage_space
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByStorage, HostSpec

@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import HostError, Unsupported
 from harness.features.zfs.volumes import StoredDataset
-from harness.lab.storage_look import look_at
+from harness.lab.storages import look_at
 from harness.layout.build import Layouts
 from harness.layout.storage import build_on_storage, find_volume_kind
 from harness.measure.reap import reap

@@ -18,8 +18,7 @@ from harness.lab.guard.room import free_bytes
 from harness.lab.inventory import DiskById, DiskByStorage, DiskSpec
 from harness.lab.lease import Tunable
 from harness.lab.pin import LEASE_DIRECTORY
-from harness.lab.space import reserve_bytes
-from harness.lab.storage_look import FoundStorage, look_at
+from harness.lab.storages import FoundStorage, look_at, reserve_bytes
 from harness.lab.transport.base import Runner
 from harness.units import format_size
 from harness.untrusted import reading

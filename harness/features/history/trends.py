@@ -1,4 +1,4 @@
-"""The trend of each cell over the runs of a history, its change points, and what else changed near them.
+"""The trend of each cell over the runs of a history, its change points, what else changed near them, and all as gauges.
 
 A change point is where the distribution of a series changed, by energy distances and permutations (E-divisive), if the
 mean changed, too, by more than a series with correlated values does by itself.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
@@ -21,20 +21,18 @@ from harness.analysis import Better, fit_slope
 from harness.errors import ConfigError
 from harness.features.history import Quantity
 from harness.features.history.store import HistoryStore
+from harness.openmetrics import Gauge, GaugeSample
 from harness.results.records import Effect, judge_effect, list_different_facts
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-
 LEAST = 3
 """The fewest values on each side of a change: two could be chance even if they are far away."""
 PERMUTATIONS = 999
 ERROR_RATE = 0.001
 """The probability that a series without a change has one. A history has many cells, and each is tested alone."""
-
-
 SMALLEST = 0.02
 """The smallest change that is named, as a share. Many quiet runs show smaller ones, which matter to nobody."""
 AGREEMENT = 0.02
@@ -292,3 +290,50 @@ def _list_changed_facts(
         for fact in list_different_facts(before, after)
         if judge_effect(fact[0], same_machine=False) is not Effect.NONE
     ]
+
+
+def make_trend_gauges(trends: Sequence[Trend]) -> list[Gauge]:
+    """The gauges of these trends, also without samples."""
+
+    def gauge(name: str, about: str, value: Callable[[Trend], float | None]) -> Gauge:
+        samples = ((_label_trend(trend), value(trend)) for trend in trends)
+        return Gauge(
+            name, about, tuple(GaugeSample(labels, number) for labels, number in samples if number is not None)
+        )
+
+    return [
+        gauge(
+            "virt_overhead_history_runs", "Runs of the cell that were looked at.", lambda trend: float(len(trend.runs))
+        ),
+        gauge(
+            "virt_overhead_history_newest_timestamp_seconds",
+            "When the newest of these runs began, since 1970-01-01 UTC.",
+            lambda trend: trend.started[-1],
+        ),
+        gauge(
+            "virt_overhead_history_value",
+            "The newest value: the share of its host that the guest has, or the value of the bare host.",
+            lambda trend: trend.values[-1],
+        ),
+        gauge("virt_overhead_changes", "Change points in these runs.", lambda trend: float(len(trend.shifts))),
+        gauge(
+            "virt_overhead_last_change_timestamp_seconds",
+            "When the first run after the last change point began, since 1970-01-01 UTC.",
+            lambda trend: trend.started[trend.shifts[-1].at] if trend.shifts else None,
+        ),
+        gauge(
+            "virt_overhead_last_change_ratio",
+            "By how much the value changed there, as a share of the mean before.",
+            lambda trend: trend.shifts[-1].after / trend.shifts[-1].before - 1 if trend.shifts else None,
+        ),
+        gauge(
+            "virt_overhead_last_change_worse",
+            "1 if it became worse there, 0 if it became better.",
+            lambda trend: float(not trend.shifts[-1].better) if trend.shifts else None,
+        ),
+    ]
+
+
+def _label_trend(trend: Trend) -> dict[str, str]:
+    names = {"lab_host": trend.host, "cell": trend.cell, "metric": trend.metric, "profile": trend.profile}
+    return names | {"disk_id": trend.disk_id, "relative": "yes" if trend.relative else "no"}

@@ -24,8 +24,7 @@ from harness.lab.guard.room import free_bytes
 from harness.lab.inventory import storage_kinds
 from harness.lab.lab_schema import storage_keys
 from harness.lab.pin import TAG
-from harness.lab.space import reserve_bytes
-from harness.lab.storage_look import FILESYSTEMS, Place, look_at
+from harness.lab.storages import FILESYSTEMS, Place, look_at, reserve_bytes
 from harness.lab.transport.base import Completed, Runner
 from harness.model.workloads import PROFILES
 from harness.units import format_size

@@ -1,4 +1,4 @@
-"""Guests from a disk image on the host, which is never written to: its layer, and the data for cloud-init."""
+"""Guests from a disk image on the host, which is never written to: its layer, and what cloud-init does."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
-from harness.features.own_image.cloud_init import HostKey, build_user_data, install_fio, wait_until_set_up
+from harness.events import Events, Note
 from harness.files import read_script
 from harness.guest.booting import Started
 from harness.guest.libvirt.domain import DriveNames, RootBus, UsedIds
@@ -19,13 +20,19 @@ from harness.image.keys import create_key, read_public_key
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.pin import STATE_DIRECTORY, why_unsafe
 from harness.lab.transport.base import Runner, whole
-from harness.model.guest import INSTALL, INSTALLED_FIO, Firmware, GuestOptions
+from harness.model.guest import FIO_DIRECTORY, INSTALL, INSTALLED_FIO, Firmware, GuestOptions
 from harness.model.option import Effective
 from harness.untrusted import parse_json
 
 if TYPE_CHECKING:
     from harness.guest.libvirt.guest import RunningDomain, ToStart
 
+READY_SECONDS = 300.0
+_COPY_SECONDS = 300.0
+_RESULT = "/run/cloud-init/result.json"
+
+_WAIT = read_script("harness.features.own_image", "wait_for_cloud_init.sh", RESULT=_RESULT)
+_INSTALL = read_script("harness.features.own_image", "install_fio.sh")
 BOOT_SECONDS = {"kvm": 240.0, "tcg": 900.0}
 """cloud-init prepares the system before its SSH server starts."""
 _ALIASES = ("ua-voh-system", "ua-voh-seed")
@@ -42,6 +49,68 @@ exec qemu-img info --force-share --output=json "$1"
 """
 
 _MAKE_IMAGE = read_script("harness.features.own_image", "create_own_image.sh")
+
+
+@dataclass(frozen=True, slots=True)
+class HostKey:
+    """The SSH host key that a guest gets."""
+
+    private: str
+    public: str
+
+
+def build_user_data(authorized_key: str, host_key: HostKey) -> str:
+    """The user data of a guest: root logs in with the key, and the guest shows this host key. Pure.
+
+    Everything that takes time and does not change how disks perform is off. JSON is YAML.
+    """
+    settings = {
+        "users": [],
+        "disable_root": False,
+        "ssh_pwauth": False,
+        "ssh_authorized_keys": [authorized_key],
+        "ssh_deletekeys": True,
+        "ssh_keys": {"ed25519_private": host_key.private, "ed25519_public": host_key.public},
+        "growpart": {"mode": "off"},
+        "resize_rootfs": False,
+        "package_update": False,
+        "package_upgrade": False,
+    }
+    return f"#cloud-config\n{json.dumps(settings, indent=1)}\n"
+
+
+def wait_until_set_up(runner: Runner, events: Events) -> None:
+    """Wait until cloud-init is done in the guest. A note has what it reports as failed.
+
+    Raises GuestError if it is not done in time.
+    """
+    words = ["sh", "-s", "--", str(round(READY_SECONDS))]
+    try:
+        done = runner.run(words, stdin=_WAIT, deadline=READY_SECONDS + 60, check=False)
+    except HostError as error:
+        raise GuestError(f"{runner.name}: it stopped answering while cloud-init set it up") from error
+    if done.status != 0:
+        raise GuestError(
+            f"{runner.name}: cloud-init was not done within {READY_SECONDS:.0f} s after the first login",
+            hint="look at /var/log/cloud-init.log in a guest of the image",
+        )
+    if failed := parse_errors(done.stdout, runner.name):
+        events(Note(f"{runner.name}: cloud-init reports: {'; '.join(failed)}"))
+
+
+def parse_errors(printed: str, guest: str) -> list[str]:
+    """The errors in cloud-init's result. Raises GuestError if it is not JSON. Pure."""
+    document = parse_json(printed, f"{guest}: {_RESULT}", GuestError)
+    result = document.get("v1", {}) if isinstance(document, dict) else {}
+    errors = result.get("errors", []) if isinstance(result, dict) else []
+    return [str(error) for error in errors] if isinstance(errors, list) else []
+
+
+def install_fio(runner: Runner, archive: Path) -> None:
+    """Copy virt-overhead's own fio into the guest. Raises HostError."""
+    runner.run(["mkdir", "-p", FIO_DIRECTORY], deadline=30)
+    runner.put(archive, f"{FIO_DIRECTORY}/fio.tar", deadline=_COPY_SECONDS)
+    runner.run(["sh", "-s", "--", FIO_DIRECTORY], stdin=_INSTALL, deadline=60)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from harness.model.layout import Rbd
 
 if TYPE_CHECKING:
     from harness.lab.created import HostThing
-    from harness.lab.storage_look import FoundStorage
+    from harness.lab.storages import FoundStorage
     from harness.lab.transport.base import Runner
     from harness.layout.source import NetworkDisk
     from harness.layout.storage import VolumeKind

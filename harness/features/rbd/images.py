@@ -14,7 +14,7 @@ from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import Room, created
 from harness.lab.pin import TAG
-from harness.lab.storage_look import FoundStorage
+from harness.lab.storages import FoundStorage
 from harness.lab.transport.base import Runner
 from harness.layout.source import BlockSource, NetworkDisk, Sources
 from harness.model.attach import Attach

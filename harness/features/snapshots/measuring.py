@@ -21,7 +21,7 @@ from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.inventory import DiskByStorage
 from harness.lab.pin import TAG
-from harness.lab.space import Allocation, read_space, shortages
+from harness.lab.storages import Allocation, read_space, shortages
 from harness.layout.layers import TRACELESS
 from harness.layout.source import BlockSource
 from harness.measure.phases import Pauses

@@ -16,11 +16,11 @@ from harness.guest.proxmox.client import Client, Expected
 from harness.guest.proxmox.creation import PveVolume
 from harness.guest.proxmox.disk_users import require_same_node
 from harness.guest.proxmox.guest import ProxmoxGuest
+from harness.guest.proxmox.layouts import require_room
 from harness.guest.proxmox.machine import VirtualMachine, has_vm
-from harness.guest.proxmox.room import require_room
 from harness.lab.created import CreationLog, Entry, Removal, Thing
 from harness.lab.pin import TAG
-from harness.lab.space import Allocation
+from harness.lab.storages import Allocation
 from harness.lab.transport.base import Runner
 from harness.measure.session import Session
 from harness.untrusted import reading

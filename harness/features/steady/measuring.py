@@ -9,7 +9,7 @@ from dataclasses import replace
 from harness.errors import MeasurementError
 from harness.events import Note, StepAdvanced
 from harness.feature import find_conditioner
-from harness.features.steady.criteria import judge_steadiness
+from harness.features.steady import judge_steadiness
 from harness.layout.source import BlockSource
 from harness.measure.fio import Target, TimedSection, job_file, mark_fio, parse
 from harness.measure.prepare import FilledRegions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.features.steady.criteria import SteadyState, judge_steadiness
+from harness.features.steady import SteadyState, judge_steadiness
 from harness.report.blocks import (
     Aside,
     Banner,

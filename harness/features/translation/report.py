@@ -1,19 +1,161 @@
-"""The lines of other tools that a run can fill, with the figures of host and guests."""
+"""The lines of other tools, the jobs that do the same I/O, what differs nevertheless, and those that a run can fill."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness.analysis import Estimate
 from harness.feature import FeatureReport, ReportPlace
-from harness.features.translation.lines import LINES, QuotedLine
 from harness.model.job import Job
 from harness.report.blocks import Aside, Block, Column, Fold, TableCell, make_table
 from harness.report.numbers import NONE, significant, with_interval
 from harness.report.section import ArmOfCell, Section, arms_of
 from harness.results import CellRecord
+
+MIB = 1 << 20
+_YABS_SIZES = {4096: "4k", 65536: "64k", 512 * 1024: "512k", MIB: "1m"}
+_YABS_MB = 1000 * 1024
+"""Bytes. It divides fio's KiB/s by 1000 and calls that MB/s."""
+_BEST = "shows the best of its passes, on a file that it lays out on the file system; this is the mean, on the device"
+_ZEROS = "dd writes zeros, which ZFS, btrfs and many SSDs compress; fio's data is random"
+_CACHE = "reads ahead through the page cache; fio reads one block after the other, past it"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedLine:
+    """A figure of another tool, for the jobs that it `fits`. `scale`: its unit is so many of the metric's."""
+
+    tool: str
+    name: str | Callable[[Job], str]
+    """As the tool writes it."""
+    fits: Callable[[Job], bool]
+    metric: str
+    unit: str
+    scale: float
+    differs: str
+
+    def call(self, job: Job) -> str:
+        """What the tool calls the job."""
+        return self.name if isinstance(self.name, str) else self.name(job)
+
+
+def is_plain(job: Job) -> bool:
+    """Whether it does one kind of I/O of one size as fast as possible."""
+    return _is_unlimited(job) and not job.sizes and job.random_share is None
+
+
+def _is_unlimited(job: Job) -> bool:
+    """Whether it reads and writes past the page cache, as fast as possible and with nothing between its I/Os."""
+    limits = (job.from_file, job.rate, job.bursts)
+    return all(limit is None for limit in limits) and not (
+        job.syncs or job.durable or job.poisson or job.trims or job.buffered
+    )
+
+
+def _is_like(rw: str, bs: int, depth: int, jobs: int = 1, share: float | None = None) -> Callable[[Job], bool]:
+    """For plain jobs of this pattern, block size, iodepth, processes and share of reads."""
+    return lambda job: (
+        is_plain(job) and (job.rw, job.bs, job.iodepth, job.numjobs, job.read_share) == (rw, bs, depth, jobs, share)
+    )
+
+
+def _make_cdm() -> Iterator[QuotedLine]:
+    tests = (
+        ("SEQ1M", "", MIB, 8, 1),
+        ("SEQ1M", "", MIB, 1, 1),
+        ("RND4K", "rand", 4096, 32, 16),
+        ("RND4K", "rand", 4096, 32, 1),
+        ("RND4K", "rand", 4096, 1, 1),
+    )
+    for test, random, bs, depth, threads in tests:
+        for direction in ("read", "write"):
+            fits = _is_like(f"{random}{direction}", bs, depth, threads)
+            name = f"{test} Q{depth}T{threads} {direction.title()}"
+            yield QuotedLine("CrystalDiskMark", name, fits, "bw", "MB/s", 1e6, _BEST)
+
+
+def _describe_diskspd(job: Job) -> str:
+    random = " -r" if job.is_random else ""
+    writes = round(100 * (1 - (job.share_of_reads or 0)))
+    size = f"{job.bs // 1024}K" if job.bs % 1024 == 0 else str(job.bs)
+    return f"-b{size} -o{job.iodepth} -t{job.numjobs}{random} -w{writes} -Sh"
+
+
+def _describe_iometer(job: Job) -> str:
+    """Block size, share of reads and random share of an access specification, as IOMeter lists them."""
+    reads, random = round(100 * (job.share_of_reads or 0)), 100 if job.is_random else 0
+    if job.random_share is not None:
+        random = round(100 * job.random_share)
+    size = f"{job.bs // 1024} KiB" if job.bs % 1024 == 0 else f"{job.bs} B"
+    size = size if not job.sizes else "several sizes"
+    specification = f"{size}; {reads}% Read; {random}% random"
+    if job.label is not None and job.label.startswith("iometer-"):
+        specification = f"{job.label.removeprefix('iometer-').title()} ({specification})"
+    return f"{specification}; {job.iodepth} outstanding, {job.numjobs} workers"
+
+
+def _is_specified(job: Job) -> bool:
+    """Whether block sizes, shares of reads and of random I/O describe it."""
+    return _is_unlimited(job) and job.share_of_reads is not None
+
+
+LINES: Sequence[QuotedLine] = (
+    *_make_cdm(),
+    QuotedLine("dd", "bs=1M oflag=direct", _is_like("write", MIB, 1), "bw", "MB/s", 1e6, _ZEROS),
+    QuotedLine(
+        "dd", "bs=1M iflag=direct", _is_like("read", MIB, 1), "bw", "MB/s", 1e6, "reads from one end to the other"
+    ),
+    QuotedLine("pveperf", "BUFFERED READS", _is_like("read", MIB, 1), "bw", "MB/sec", MIB, _CACHE),
+    QuotedLine(
+        "pveperf",
+        "AVERAGE SEEK TIME",
+        _is_like("randread", 4096, 1),
+        "lat_mean",
+        "ms",
+        1e-3,
+        "reads 512 bytes through the page cache, anywhere on the whole disk",
+    ),
+    QuotedLine(
+        "ioping -D",
+        "avg request",
+        _is_like("randread", 4096, 1),
+        "lat_mean",
+        "us",
+        1e-6,
+        "waits a second between requests, so CPU and disk have gone idle",
+    ),
+    QuotedLine(
+        "YABS",
+        lambda job: f"{_YABS_SIZES[job.bs]} mixed R/W 50/50, Total",
+        lambda job: job.bs in _YABS_SIZES and _is_like("randrw", job.bs, 64, 2, 0.5)(job),
+        "bw",
+        "MB/s",
+        _YABS_MB,
+        "runs for 30 s on a file of the file system; its MB is 1000 KiB",
+    ),
+    QuotedLine(
+        "etcd's fio",
+        "fdatasync 99.00th",
+        lambda job: job.syncs and job.rw == "write",
+        "sync_p99",
+        "ms",
+        1e-3,
+        "appends 2300 bytes to a file of the file system; etcd wants less than 10 ms",
+    ),
+    QuotedLine(
+        "diskspd",
+        _describe_diskspd,
+        lambda job: is_plain(job) and _is_specified(job),
+        "iops",
+        "I/O per s",
+        1,
+        "runs for 10 s on a file of the file system",
+    ),
+    QuotedLine("IOMeter", _describe_iometer, _is_specified, "iops", "IOps", 1, "measures a test file, or a whole disk"),
+)
+"""In the order of the report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def _list_things() -> tuple[type[HostThing], ...]:
 
 
 def _read_volume(runner: Runner, layout: Layout, path: str) -> Effective | None:
-    from harness.features.zfs.pool import read_zfs
+    from harness.features.zfs.volumes import read_zfs
 
     return read_zfs(runner, path) if isinstance(layout, OnZfs) else None
 

@@ -1,27 +1,203 @@
-"""Volumes and files in a ZFS dataset that is in use: created with a token of the run, removed if they still have it."""
+"""Volumes and files in a ZFS dataset that is in use: created with a token of the run, removed if they still have it.
+
+Before that, the shape of the pool, from what its host prints, and the space that a record takes on its disks, in bytes.
+"""
 
 from __future__ import annotations
 
+import re
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from harness.features.zfs.pool import count_raidz_sectors
 from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Room, created, created_directory
 from harness.lab.pin import MOUNT_DIRECTORY, TAG
-from harness.lab.storage_look import FoundStorage
+from harness.lab.storages import FoundStorage
+from harness.lab.transport.base import Runner
 from harness.layout.layers import ZFS_SHARE, list_zfs_options
 from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import create_in_directory
-from harness.model.layout import Layout, OnZfs, ZfsFile, Zvol
+from harness.model.layout import ZFS_PROPERTIES, Layout, OnZfs, ZfsFile, Zvol
+from harness.model.option import Effective
+from harness.untrusted import reading
 
+_READ = read_script("harness.features.zfs", "read_zfs.sh")
+_GROUP = re.compile(r"(mirror|raidz[123]?)-[0-9]+")
+_OF_OTHERS = ("logs", "cache", "spares", "special", "dedup")
+"""The titles of groups that do not have a pool's ordinary data."""
+_USUAL_SHIFT = 12
+"""The power of two of a sector if the pool does not report it: disks with sectors of 4 KiB."""
 _TOKEN = "voh:token"
 """A property of the datasets of a run. ZFS sets it when it creates them."""
 
 _REMOVE = read_script("harness.features.zfs", "remove_dataset.sh")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskGroup:
+    """A top-level virtual device of a pool: a disk, a mirror, or raidz with `parity` disks."""
+
+    disks: int = 1
+    parity: int = 0
+
+    @property
+    def words(self) -> str:
+        if self.parity:
+            return f"raidz{self.parity} over {self.disks} disks"
+        return "1 disk" if self.disks == 1 else f"mirror of {self.disks} disks"
+
+    def compute_space(self, record: int, sector: int) -> float:
+        """The bytes that a record of so many bytes takes on the disks, for each byte of it."""
+        sectors = -(-record // sector)
+        taken = count_raidz_sectors(sectors, self.disks, self.parity) if self.parity else sectors * self.disks
+        return taken * sector / record
+
+
+@dataclass(frozen=True, slots=True)
+class PoolShape:
+    """A pool: its groups of disks with ordinary data, its state, and the bytes of a sector."""
+
+    groups: tuple[DiskGroup, ...]
+    state: str = "ONLINE"
+    busy: str = ""
+    """What changes its speed: `resilver` or `scrub`; empty if nothing does."""
+    has_log: bool = False
+    """Whether synchronous writes go to a device of their own first."""
+    sector: int = 1 << _USUAL_SHIFT
+
+    @property
+    def words(self) -> str:
+        """For example `mirror of 2 disks, DEGRADED`, or `2 x raidz1 over 3 disks with a log device`."""
+        counts = Counter(group.words for group in self.groups)
+        disks = counts.pop("1 disk", 0)
+        parts = [f"{number} x {words}" if number > 1 else words for words, number in counts.items()]
+        if disks:
+            parts.append("1 disk" if disks == 1 else f"{disks} disks")
+        shape = " and ".join(parts) + (" with a log device" if self.has_log else "")
+        return ", ".join([shape, *filter(None, (self.state if self.state != "ONLINE" else "", self.busy))])
+
+    def compute_space(self, record: int) -> float:
+        """The most bytes that a record of so many bytes takes on the disks, for each byte of it."""
+        return max(group.compute_space(record, self.sector) for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundZfs:
+    """What the host reports of one volume: the properties of its dataset, its pool, the seconds between two groups.
+
+    Without the seconds, the host does not show the parameters of its module.
+    """
+
+    properties: dict[str, str]
+    pool: PoolShape
+    txg_seconds: int | None
+
+    @property
+    def effective(self) -> Effective:
+        """The settings that show it."""
+        sizes = {name: int(self.properties[name]) for name in ZFS_PROPERTIES[:2] if name in self.properties}
+        record = next(iter(sizes.values()))
+        return Effective(
+            host_zfs_volblocksize=sizes.get("volblocksize"),
+            host_zfs_recordsize=sizes.get("recordsize"),
+            host_zfs_compression=self.properties.get("compression"),
+            host_zfs_sync=self.properties.get("sync"),
+            host_zfs_logbias=self.properties.get("logbias"),
+            host_zfs_primarycache=self.properties.get("primarycache"),
+            host_zfs_pool=self.pool.words,
+            host_zfs_space=round(self.pool.compute_space(record), 4),
+            host_zfs_txg_timeout=self.txg_seconds,
+        )
+
+
+def read_zfs(runner: Runner, path: str) -> Effective:
+    """What ZFS reports of the zvol or the file at `path`, and of its pool. Raises HostError."""
+    printed = runner.run(["sh", "-s", "--", path], stdin=_READ, deadline=60).stdout
+    with reading(f"{runner.name}: what ZFS reports of {path}"):
+        return parse_zfs(printed).effective
+
+
+def parse_zfs(printed: str) -> FoundZfs:
+    """The facts in what the script prints. Raises ValueError for other output."""
+    sections: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in printed.splitlines():
+        if re.fullmatch(r"\[[a-z_]+\]", line):
+            lines = sections.setdefault(line[1:-1], [])
+        else:
+            lines.append(line)
+    properties = dict(line.split("\t", 1) for line in sections["properties"])
+    shifts = [int(line) for line in sections["ashift"] if line.strip().isdigit() and int(line)]
+    return FoundZfs(
+        {name: value for name, value in properties.items() if name in ZFS_PROPERTIES and value != "-"},
+        parse_pool(sections["status"], sector=1 << max(shifts, default=_USUAL_SHIFT)),
+        int(sections["txg_timeout"][0]) if sections["txg_timeout"] else None,
+    )
+
+
+def parse_pool(status: Sequence[str], *, sector: int) -> PoolShape:
+    """The shape of a pool from the lines of `zpool status -P`. Raises ValueError if they have no data disks."""
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in status)}
+    tree = list(_read_tree(status))
+    groups, title, members = [], "", 0
+    for number, (depth, name) in enumerate(tree):
+        if depth == 0:
+            title = name if name in _OF_OTHERS else ""
+        if depth != 1 or title:
+            continue
+        members = sum(1 for _ in _list_members(tree, number))
+        if members and not (match := _GROUP.fullmatch(name)):
+            raise ValueError(f"virtual devices such as {name} are not known")
+        kind = match[1] if members and match else ""
+        parity = int(kind[5:] or 1) if kind.startswith("raidz") else 0
+        groups.append(DiskGroup(max(members, 1), parity))
+    if not groups:
+        raise ValueError("the pool has no disks")
+    scan = facts.get("scan", "")
+    return PoolShape(
+        tuple(groups),
+        state=facts.get("state", ""),
+        busy=scan.split(" in progress")[0] if " in progress" in scan else "",
+        has_log=(0, "logs") in tree,
+        sector=sector,
+    )
+
+
+def _read_tree(status: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Depth and name of each line of the pool's configuration: 0 for the pool, and for the title of other groups."""
+    started = False
+    for line in status:
+        if line.startswith("\tNAME "):
+            started = True
+        elif started and not line.startswith("\t"):
+            return
+        elif started and line.strip():
+            text = line[1:]
+            yield (len(text) - len(text.lstrip(" "))) // 2, text.split()[0]
+
+
+def _list_members(tree: Sequence[tuple[int, str]], group: int) -> Iterator[str]:
+    """The members of the group at this place. A disk that is being replaced counts once, with its replacement."""
+    for depth, name in tree[group + 1 :]:
+        if depth <= 1:
+            return
+        if depth == 2:
+            yield name
+
+
+def count_raidz_sectors(sectors: int, disks: int, parity: int) -> int:
+    """The sectors that a record of so many takes on raidz: a record has its own parity, at least one sector for each
+    row of `disks` - `parity`. It takes a multiple of `parity` + 1 sectors, so that no hole is too small for a record.
+
+    Source: `vdev_raidz_asize` in OpenZFS's module/zfs/vdev_raidz.c.
+    """
+    sectors += parity * -(-sectors // (disks - parity))
+    return -(-sectors // (parity + 1)) * (parity + 1)
 
 
 class StoredDataset(HostThing):

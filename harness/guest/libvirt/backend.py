@@ -43,7 +43,7 @@ from harness.lab.guard import serial_of
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import AnyDisk, DiskByStorage
 from harness.lab.pin import CONSOLE_DIRECTORY, FILE_IDENTITY, TAG
-from harness.lab.storage_look import FoundStorage, Place, look_at
+from harness.lab.storages import FoundStorage, Place, look_at
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built
 from harness.layout.storage import build_on_storage, refuse_on_storage

@@ -48,18 +48,18 @@ from harness.guest.proxmox.layouts import (
     on_disk,
     refuse_mode,
     refuse_settings,
+    require_room,
     require_storages,
 )
 from harness.guest.proxmox.machine import VirtualMachine, log_in
 from harness.guest.proxmox.removal import remove
-from harness.guest.proxmox.room import require_room
 from harness.guest.proxmox.vzdump import end_backups, refuse_backups
 from harness.guest.qemu_process import find_qemu_threads
 from harness.image.keys import read_public_key
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import ROOT, AnyDisk, DiskById, DiskByStorage, GuestRules, ProxmoxSpec
-from harness.lab.space import Allocation
+from harness.lab.storages import Allocation
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach, Attachment, Vfio

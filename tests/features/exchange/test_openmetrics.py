@@ -27,8 +27,7 @@ import pytest
 from harness.analysis import Verdict
 from harness.cli import main
 from harness.features.exchange.gauges import make_gauges
-from harness.features.history.gauges import make_trend_gauges
-from harness.features.history.trends import Shift, Trend
+from harness.features.history.trends import Shift, Trend, make_trend_gauges
 from harness.openmetrics import Gauge, GaugeSample, format_openmetrics
 from harness.results import Run, RunStore
 from harness.run_id import RunId

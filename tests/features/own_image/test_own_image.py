@@ -12,8 +12,15 @@ import pytest
 
 from harness.errors import GuestError, Unsupported
 from harness.features.own_image import booting
-from harness.features.own_image.booting import GuestSystemFiles, create_system_files, read_system, refuse_image
-from harness.features.own_image.cloud_init import HostKey, build_user_data, parse_errors
+from harness.features.own_image.booting import (
+    GuestSystemFiles,
+    HostKey,
+    build_user_data,
+    create_system_files,
+    parse_errors,
+    read_system,
+    refuse_image,
+)
 from harness.guest.booting import LinuxInside, look_inside_linux
 from harness.guest.libvirt.requirements import _refuse_firmware
 from harness.lab.created import CreationLog, read_log

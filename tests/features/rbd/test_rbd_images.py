@@ -14,7 +14,7 @@ from harness.features.init.storages import find_storages
 from harness.features.rbd.images import CephPool, StoredImage
 from harness.lab import pin
 from harness.lab.lab_file import lab_of
-from harness.lab.storage_look import look_at
+from harness.lab.storages import look_at
 from harness.lab.transport.base import Completed
 from harness.layout.build import Layouts
 from harness.layout.source import NetworkDisk

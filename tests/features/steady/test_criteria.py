@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from harness.features.steady.criteria import SteadyState, judge_steadiness
+from harness.features.steady import SteadyState, judge_steadiness
 
 
 def test_five_equal_rounds_are_steady() -> None:

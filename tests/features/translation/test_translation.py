@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.translation.lines import LINES
-from harness.features.translation.report import to_json, translate, yield_lines
+from harness.features.translation.report import LINES, to_json, translate, yield_lines
 from harness.model.job import Job
 from harness.model.workloads import parse_workloads
 from harness.report.section import Section, find_sections
