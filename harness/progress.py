@@ -8,15 +8,7 @@ import sys
 import time
 from typing import Protocol, TextIO
 
-from harness.events import (
-    BlockStarted,
-    Event,
-    GroupMeasured,
-    Note,
-    StepAdvanced,
-    StepFinished,
-    StepStarted,
-)
+from harness.events import BlockStarted, Event, GroupMeasured, Note, StepAdvanced, StepFinished, StepStarted
 from harness.terminal import clean, one_line, unfiltered
 from harness.units import format_duration
 

@@ -35,21 +35,8 @@ from harness.analysis.histogram import (
 )
 from harness.analysis.metrics import METRICS, Better, Calls, Metric, Unit
 from harness.analysis.samples import IN_ORDER, Samples, Spread, t_cdf, t_quantile
-from harness.analysis.slices import (
-    CarryOver,
-    Observation,
-    estimate_drift,
-    find_carry_over,
-    fit_slope,
-    has_drifted,
-)
-from harness.analysis.stopping import (
-    MOST_SAMPLES,
-    Reason,
-    count_samples_to_show,
-    decided,
-    power_to_decide,
-)
+from harness.analysis.slices import CarryOver, Observation, estimate_drift, find_carry_over, fit_slope, has_drifted
+from harness.analysis.stopping import MOST_SAMPLES, Reason, count_samples_to_show, decided, power_to_decide
 from harness.analysis.verdict import (
     Both,
     Judgement,

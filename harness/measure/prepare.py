@@ -29,15 +29,7 @@ from harness.measure.fio import fill_file, mark_fio
 from harness.measure.phases import Phases
 from harness.measure.platform import PROGRAM
 from harness.measure.series import require_guest
-from harness.measure.session import (
-    Boot,
-    Guests,
-    Session,
-    count_idle,
-    find_unsettable,
-    hold_settings_of,
-    read_health,
-)
+from harness.measure.session import Boot, Guests, Session, count_idle, find_unsettable, hold_settings_of, read_health
 from harness.model.disk import DiskFacts
 from harness.model.job import Job
 from harness.model.mode import REFERENCE_PLACE, Arm, HostSetting, Mode, Place

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.analysis import Verdict
-from harness.errors import (
-    ConfigError,
-    HarnessError,
-    LabUnavailable,
-    NotTried,
-    ResultsError,
-    SafetyError,
-    Unsupported,
-)
+from harness.errors import ConfigError, HarnessError, LabUnavailable, NotTried, ResultsError, SafetyError, Unsupported
 from harness.model.mode import Cell
 from harness.plugin import hooks
 from harness.plugin.engine import Engine, cell_properties, explain, write_hosts, write_summary

@@ -35,13 +35,7 @@ from harness.report.blocks import (
     make_table,
     slug,
 )
-from harness.report.numbers import (
-    count,
-    difference_words,
-    microseconds,
-    microseconds_interval,
-    percent_with_interval,
-)
+from harness.report.numbers import count, difference_words, microseconds, microseconds_interval, percent_with_interval
 from harness.results import BudgetRecord, CellRecord, MetricRecord, Outcome
 from harness.results.judging import explain_faster
 from harness.results.metric_records import count_rounds_needed

@@ -6,13 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.analysis import (
-    CONFIDENCE,
-    METRICS,
-    Look,
-    Sequential,
-    Verdict,
-)
+from harness.analysis import CONFIDENCE, METRICS, Look, Sequential, Verdict
 from harness.errors import ResultsError
 from harness.feature import Feature, features, features_of_cell
 from harness.model.attach import Attach

@@ -15,14 +15,7 @@ from harness.feature import ArrayMaker
 from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on, run_all
-from harness.layout.regions import (
-    ALIGNMENT,
-    FIND,
-    TABLE_BYTES,
-    Need,
-    Region,
-    add_needs,
-)
+from harness.layout.regions import ALIGNMENT, FIND, TABLE_BYTES, Need, Region, add_needs
 from harness.model.base import Md, RaidLevel
 from harness.signals import Deadline, wait_until
 from harness.units import format_duration, format_size

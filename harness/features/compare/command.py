@@ -25,12 +25,7 @@ from harness.errors import ConfigError, ResultsError
 from harness.feature import SessionRuns
 from harness.features.compare.comparison import compare
 from harness.features.compare.records import ComparisonOutcome, RunComparison, comparison_json
-from harness.features.compare.words import (
-    comparison_markdown,
-    describe_outcome,
-    explain_ruled_out,
-    print_comparison,
-)
+from harness.features.compare.words import comparison_markdown, describe_outcome, explain_ruled_out, print_comparison
 from harness.files import write_atomically, write_page
 from harness.results import Run, RunStore
 from harness.terminal import clean_json, hide_password_of, hide_passwords

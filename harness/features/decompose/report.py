@@ -31,13 +31,7 @@ from harness.report.blocks import (
     percent_cell,
 )
 from harness.report.draw import HOST, LAYER, VIRTUALISATION, Bar, Figure, draw_bars, find_starts, safe
-from harness.report.numbers import (
-    count,
-    microseconds,
-    percent_interval,
-    signed_percent,
-    significant,
-)
+from harness.report.numbers import count, microseconds, percent_interval, signed_percent, significant
 from harness.report.section import Section
 
 ALL = "all steps"

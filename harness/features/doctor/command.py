@@ -37,15 +37,7 @@ from harness.lab.facts import read_facts
 from harness.lab.hosts import connect
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, ProxmoxSpec, whole_environment, withdraw_secrets
 from harness.lab.lab_file import load_lab
-from harness.lab.lease import (
-    RECORD_FILE,
-    SettingsRecord,
-    Tuning,
-    held_already,
-    hold_settings,
-    left_over,
-    restore,
-)
+from harness.lab.lease import RECORD_FILE, SettingsRecord, Tuning, held_already, hold_settings, left_over, restore
 from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
 from harness.signals import ended_like_ctrl_c, handling

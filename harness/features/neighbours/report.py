@@ -24,14 +24,7 @@ from harness.report.blocks import (
     TableCell,
     make_table,
 )
-from harness.report.numbers import (
-    NONE,
-    microseconds,
-    percent,
-    percent_with_interval,
-    significant,
-    with_interval,
-)
+from harness.report.numbers import NONE, microseconds, percent, percent_with_interval, significant, with_interval
 from harness.report.section import Section
 from harness.report.verdicts import judge_difference, link_cell
 from harness.results import CellRecord, SeveralGuests

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.features.steady import SteadyState, judge_steadiness
-from harness.report.blocks import (
-    Aside,
-    Banner,
-    Block,
-    Chart,
-    Column,
-    Inline,
-    Mark,
-    Panels,
-    TableCell,
-    make_table,
-)
+from harness.report.blocks import Aside, Banner, Block, Chart, Column, Inline, Mark, Panels, TableCell, make_table
 from harness.report.draw import HOST, LAYER, VIRTUALISATION, Figure, band, scatter, translucent
 from harness.report.numbers import percent, significant
 from harness.results import ConditioningRecord, RegionSteadiness, Run
