@@ -1,5 +1,6 @@
 """The disks under test: each checked by the guard, partitioned into the regions that layouts need, and not probed.
 
+A disk is a link to a real disk, or a loop device on a new file. The file of a backup is made in the same way.
 udev watches block devices. When fio closes one after writing, udev reads its signatures, and those of the members of an
 array: up to 2 MiB in the middle of the next slice. On a slow disk, that takes a tenth of the slice. A temporary rule
 of udev turns the watch off. Source: udev(7), OPTIONS=nowatch.
@@ -8,21 +9,223 @@ of udev turns the watch off. Source: udev(7), OPTIONS=nowatch.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import ClassVar, Literal
 
 from harness.errors import SafetyError
 from harness.files import read_script
-from harness.lab.created import CreationLog, HostThing, fenced
-from harness.lab.guard import Writable, require_writable
-from harness.lab.guard.room import reserve_places
-from harness.lab.inventory import DiskByFile, DiskSpec
-from harness.lab.pin import TAG
-from harness.lab.transport.base import whole
-from harness.layout.device import block_device
+from harness.lab.created import CreationLog, Entry, HostThing, fenced
+from harness.lab.guard import Writable, created, require_writable, serial_of
+from harness.lab.guard.room import no_space, reserve_places
+from harness.lab.inventory import DiskByFile, DiskSpec, HostSpec
+from harness.lab.pin import BACKUP_DIRECTORY, FILE_IDENTITY, TAG, why_unsafe
+from harness.lab.transport.base import Completed, Runner, whole
 from harness.layout.regions import Need, PartitionedDisk, add_needs, choose_span, partition_disk
+from harness.layout.source import BlockSource
 from harness.run_id import RunId
+from harness.untrusted import count, parse_json, reading
+
+_OURS = FILE_IDENTITY + read_script("harness.layout", "our_file.sh")
+_DETACH = _OURS + read_script("harness.layout", "detach_loop.sh")
+_REMOVE_FILE = _OURS + read_script("harness.layout", "remove_file.sh")
+# $1: the file, $2: a unique name in the same directory, $3: its size. The file gets its final name only after it is in
+# the log with its identity, and never replaces another file. Prints its inode and birth time.
+_MAKE_FILE = (
+    FILE_IDENTITY
+    + r"""
+umask 077
+set -C
+: >"$2" && truncate -s "$3" "$2" && file_of "$2"
+"""
+)
+_IDENTIFY = FILE_IDENTITY + 'file_of "$1"\n'
+_FILESYSTEM = FILE_IDENTITY + 'filesystem_of "$1"\n'
+# $1: the file, $2: its draft, $3: its inode and birth time.
+_NAME = r"""
+ln -T "$2" "$1" || exit
+case $3 in *" 0") ;; *) rm -f "$2";; esac
+"""
+# $1: a loop device. Prints its name, its sequence number and the id of the boot.
+_ATTACHED = r"""
+read -r diskseq 2>/dev/null <"/sys/block/${1##*/}/diskseq" || diskseq=
+echo "${1##*/} $diskseq $(cat /proc/sys/kernel/random/boot_id)"
+"""
+
+
+class BackingFile(HostThing):
+    """A file that a run creates, behind a loop device or for a backup. `inode` has its inode and its birth time, once
+    it exists, and `draft` is its name before that."""
+
+    kind: Literal["backing-file"] = "backing-file"
+    path: str
+    draft: str
+    inode: str = ""
+    filesystem: str = ""
+    size: int = 0
+
+    removal: ClassVar[str] = _REMOVE_FILE
+
+    @property
+    def words(self) -> str:
+        return f"the file {self.path}"
+
+
+class LoopDevice(HostThing):
+    """The loop device on a backing file, and once it exists its name, its sequence number and the boot, as `device`."""
+
+    kind: Literal["loop-device"] = "loop-device"
+    path: str
+    inode: str
+    draft: str = ""
+    device: str = ""
+
+    removal: ClassVar[str] = _DETACH
+
+    @property
+    def words(self) -> str:
+        return f"the loop device on {self.path}"
+
+    def arguments(self) -> Sequence[str]:
+        return [self.path, self.draft, self.inode, self.device]
+
+
+@contextmanager
+def block_device(log: CreationLog, disk: DiskSpec) -> Iterator[str]:
+    """The path of the disk's block device on the host. A loop device exists until the end of the block."""
+    if isinstance(disk, DiskByFile):
+        with _attach_loop_device(log, disk) as device:
+            yield device
+    else:
+        yield disk.id
+
+
+@contextmanager
+def _attach_loop_device(log: CreationLog, disk: DiskByFile) -> Iterator[str]:
+    runner, path = log.runner, str(disk.file)
+    refused = f"{runner.name}: disk {disk.name}, {disk.identity}, will not be written to: "
+    if not disk.destroy:
+        raise SafetyError(
+            refused + "the lab file does not have `destroy = true` for it",
+            hint=f"add it under disk.{disk.name} if you need nothing in that file",
+        )
+    if runner.run(["sh", "-c", '[ -e "$1" ] || [ -L "$1" ]', "sh", path], deadline=20, check=False).status == 0:
+        devices = list_loop_devices(runner, path)
+        raise SafetyError(
+            refused + "the file exists already" + (f", and is behind {', '.join(devices)}" if devices else ""),
+            hint="virt-overhead creates and removes this file itself. Name a path that does not exist, or, if a killed "
+            "run left the file, run: virt-overhead reap",
+        )
+    with own_file(log, path, disk.size, (serial_of(disk),), refused) as (file, _):
+        loop = LoopDevice(disks=file.disks, path=path, draft=file.draft, inode=file.inode)
+        with attach_loop(log, loop, runner.run, "--partscan") as (device, _):
+            yield device
+
+
+@contextmanager
+def attach_loop(
+    log: CreationLog, loop: LoopDevice, run: Callable[..., Completed], *options: str
+) -> Iterator[tuple[str, Entry]]:
+    """The path of a new loop device on a file of the run, and its record in the log. It is detached at the end.
+
+    `run` runs the command that attaches it, as `Runner.run`. Raises HostError.
+    """
+    known = [loop]
+    with log.making(loop, lambda: known[-1].remove(log.runner)) as entry:
+        attach = ["losetup", "--find", "--show", *options, "--direct-io=on", loop.path]
+        device = run(fenced(entry, attach), deadline=30).stdout.strip()
+        attached = log.runner.run(["sh", "-c", _ATTACHED, "sh", device], deadline=20).stdout.strip()
+        known.append(loop.model_copy(update={"device": attached}))
+        log.amend(entry, known[-1])
+        yield device, entry
+
+
+def read_file_identity(runner: Runner, path: str) -> str:
+    """The inode of a file and its birth time, as the creation log has them. Raises HostError."""
+    return runner.run(["sh", "-c", _IDENTIFY, "sh", path], deadline=20).stdout.strip()
+
+
+@contextmanager
+def own_file(
+    log: CreationLog, path: str, size: int, disks: tuple[str, ...], refused: str
+) -> Iterator[tuple[BackingFile, Entry]]:
+    """A new sparse file of `size` bytes, and its record in the log. It is removed at the end.
+
+    Raises SafetyError, which begins with `refused`, if `reserve_places` refuses its place. Raises HostError, for
+    example if the file exists already.
+    """
+    runner = log.runner
+    with reserve_places(log, {path: size}, refused):
+        directory, _, name = path.rpartition("/")
+        draft = f"{directory}/.{name}.{uuid.uuid4()}"
+        filesystem = runner.run(["sh", "-c", _FILESYSTEM, "sh", path], deadline=30).stdout.strip()
+        known = [BackingFile(disks=disks, path=path, draft=draft, filesystem=filesystem, size=size)]
+        with log.making(known[0], lambda: known[-1].remove(runner)) as entry:
+            make = fenced(entry, ["sh", "-c", _MAKE_FILE, "sh", path, draft, str(size)])
+            known.append(known[0].model_copy(update={"inode": runner.run(make, deadline=20).stdout.strip()}))
+            log.amend(entry, known[-1])
+            # `ln` fails if the file exists by now.
+            runner.run(fenced(entry, ["sh", "-c", _NAME, "sh", path, draft, known[-1].inode]), deadline=20)
+            yield known[-1], entry
+
+
+def list_loop_devices(runner: Runner, file: str) -> list[str]:
+    """The loop devices on `file`."""
+    # Without --list, losetup prints its own format for -j and ignores --json.
+    listed = runner.run(["losetup", "--list", "--json", "--output", "NAME", "-j", file], deadline=30).stdout
+    source = f"{runner.name}: losetup's list for {file}"
+    with reading(source):
+        return [str(loop["name"]) for loop in parse_json(listed or "{}", source).get("loopdevices", ())]
+
+
+# $1: a device or a file. Its size in bytes.
+_SIZE = 'if [ -b "$1" ]; then PATH="$PATH:/usr/sbin:/sbin" blockdev --getsize64 "$1"; else stat -L -c %s "$1"; fi'
+_ALLOCATE_SECONDS = 120.0
+
+
+def _choose_backup_directory(spec: HostSpec) -> str:
+    """Where the backups of the host's guests are written to."""
+    return str(spec.backup_directory or BACKUP_DIRECTORY)
+
+
+def refuse_backup(runner: Runner, spec: HostSpec, size_bytes: int) -> str | None:
+    """Why a backup of so many bytes cannot be written there, with the remedy; None if it can. Raises HostError."""
+    directory = _choose_backup_directory(spec)
+    if spec.backup_directory and runner.run(["test", "-d", directory], deadline=20, check=False).status != 0:
+        return f"there is no directory {directory}: create it, or correct backup_directory in the lab file"
+    if why := why_unsafe(runner, directory):
+        return (
+            f"another user could exchange what is written to {directory}: {why}. Name a directory that only root can "
+            "change as backup_directory of the host in the lab file"
+        )
+    if why := no_space(runner, directory, size_bytes):
+        return (
+            f"a backup does not fit into {directory}: {why}. Name a directory with more space as backup_directory of "
+            "the host in the lab file"
+        )
+    return None
+
+
+@contextmanager
+def backup_file(log: CreationLog, spec: HostSpec, name: str, source: BlockSource) -> Iterator[str]:
+    """The path of a new file with the size of what `source` is on. It is removed at the end.
+
+    Raises SafetyError if less than the reserve would stay free, or if another user could exchange the file, HostError.
+    """
+    runner, directory = log.runner, _choose_backup_directory(spec)
+    size = source.size
+    if source.format == "raw":
+        printed = runner.run(["sh", "-c", _SIZE, "sh", source.path], deadline=30).stdout
+        with reading(f"{runner.name}: the size of {source.path}"):
+            size = count(int(printed))
+    if not spec.backup_directory:
+        runner.run(["mkdir", "-p", directory], deadline=20)
+    path = f"{directory}/{TAG}-{log.run_id}-{name}.raw"
+    refused = f"{runner.name}: the backup of {name} will not be made: "
+    with own_file(log, path, size, (), refused) as (_, entry):
+        (writable,) = created(runner, entry, [path])
+        writable.run(["fallocate", "-l", str(size), path], deadline=_ALLOCATE_SECONDS)
+        yield path
 
 
 @contextmanager

@@ -20,8 +20,7 @@ from harness.lab.guard.room import promise_of
 from harness.lab.pin import TAG, disks_below
 from harness.lab.storages import FILE_SERVERS, FoundStorage, Place, promising
 from harness.layout.build import Layouts, SharedStorage
-from harness.layout.device import BackingFile, LoopDevice
-from harness.layout.disks import UdevRule, inhibit_udev_for_volumes
+from harness.layout.disks import BackingFile, LoopDevice, UdevRule, inhibit_udev_for_volumes
 from harness.layout.layers import LAYERS
 from harness.layout.regions import GuidPartitionTable
 from harness.layout.source import BlockSource, Sources

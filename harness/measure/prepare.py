@@ -20,7 +20,7 @@ from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
-from harness.layout.device import backup_file, refuse_backup
+from harness.layout.disks import backup_file, refuse_backup
 from harness.layout.layers import BARE
 from harness.layout.regions import read_encryption
 from harness.layout.source import BlockSource

@@ -18,7 +18,7 @@ from harness.lab.inventory import DiskByFile
 from harness.lab.pin import FILE_IDENTITY
 from harness.lab.storages import look_at
 from harness.lab.transport.base import Completed
-from harness.layout.device import BackingFile, block_device, own_file
+from harness.layout.disks import BackingFile, block_device, own_file
 from harness.measure.reap import describe_entry, reap, split_by_disks
 from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, require, run, sparse
 

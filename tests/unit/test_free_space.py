@@ -18,8 +18,7 @@ from harness.lab.guard.room import no_space, reserve_places
 from harness.lab.inventory import DiskByFile
 from harness.lab.storages import Promise, look_at, read_space
 from harness.layout.build import built
-from harness.layout.device import block_device
-from harness.layout.disks import partitioned_disks
+from harness.layout.disks import block_device, partitioned_disks
 from harness.layout.regions import Need
 from harness.layout.storage_files import files
 from harness.measure.prepare import condition

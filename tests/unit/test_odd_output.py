@@ -24,7 +24,7 @@ from harness.lab.created import CreationLog
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
 from harness.lab.transport.base import Completed, HoldingRunner, Runner
-from harness.layout.device import backup_file
+from harness.layout.disks import backup_file
 from harness.layout.source import BlockSource
 from harness.run_id import RunId
 from harness.signals import Cleanup

@@ -14,7 +14,7 @@ from harness.lab.created import CreationLog, Processes, read_log
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.lab.pin import why_unsafe
 from harness.lab.storages import look_at
-from harness.layout.device import backup_file, block_device, refuse_backup
+from harness.layout.disks import backup_file, block_device, refuse_backup
 from harness.layout.source import BlockSource
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, creation_log

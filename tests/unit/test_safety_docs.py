@@ -16,8 +16,8 @@ from tests.safety_page import ROOT, THINGS, calls, find_texts, programs, section
 # What runs without a permission, and why that destroys nothing of others.
 WITHOUT_PERMISSION = {
     # A file whose name nothing else has, and that appears at its place only where nothing is.
-    ("harness.layout.device.own_file", "rm"),
-    ("harness.layout.device.own_file", "truncate"),
+    ("harness.layout.disks.own_file", "rm"),
+    ("harness.layout.disks.own_file", "truncate"),
     # A file of the creation log, and its directory once that is empty.
     ("harness.lab.created.forget", "rm"),
     ("harness.lab.created.close", "rm"),
@@ -96,7 +96,7 @@ def test_every_script_that_destroys_data_is_the_removal_of_a_thing_or_gets_a_per
             if programs(script) and not any(script in removal for removal in removals) and script not in permitted:
                 bare.append(f"{file.name}:{name}")
     # A file of a name that nothing else has.
-    assert set(bare) <= {"device.py:_MAKE", "device.py:_NAME"}
+    assert set(bare) <= {"disks.py:_MAKE_FILE", "disks.py:_NAME"}
 
 
 def _scripts(file: Path) -> list[tuple[str, str]]:

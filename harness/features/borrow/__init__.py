@@ -41,7 +41,7 @@ def _open_hypervisor(host: Host, events: Events) -> AbstractContextManager[Hyper
 
 
 def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:
-    from harness.features.borrow.plugging import PluggedDrive
+    from harness.features.borrow.hypervisor import PluggedDrive
     from harness.features.borrow.proxmox import unplug
     from harness.guest.proxmox.disk_users import require_same_node
 
@@ -59,7 +59,7 @@ def _remove_from_libvirt(connection: Connection, runner: Runner, entry: Entry) -
 
 
 def _list_things() -> tuple[type[Thing], ...]:
-    from harness.features.borrow.plugging import AddedThread, PluggedDrive, PluggedIn
+    from harness.features.borrow.hypervisor import AddedThread, PluggedDrive, PluggedIn
 
     return AddedThread, PluggedDrive, PluggedIn
 

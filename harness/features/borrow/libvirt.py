@@ -23,17 +23,21 @@ from harness.features.borrow.agent import (
     list_disabled,
     refuse_windows,
 )
-from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
-from harness.features.borrow.plugged import LIVE, PLUG_SECONDS, identify_process, remove_thread, unplug
-from harness.features.borrow.plugging import (
+from harness.features.borrow.hypervisor import (
     AddedThread,
+    BorrowingHypervisor,
     PluggedIn,
+    Plugging,
+    describe_vm,
     find_plugged,
     list_threads,
     read_attribute,
     read_numbers,
     read_source,
+    refuse_plugging,
+    require_same,
 )
+from harness.features.borrow.plugged import LIVE, PLUG_SECONDS, identify_process, remove_thread, unplug
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.binding import libvirt, libvirt_qemu

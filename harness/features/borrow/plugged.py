@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from harness.errors import HostError
-from harness.features.borrow.plugging import AddedThread, PluggedIn, find_plugged, list_threads
+from harness.features.borrow.hypervisor import AddedThread, PluggedIn, find_plugged, list_threads
 from harness.guest.libvirt.binding import libvirt
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal
 from harness.guest.libvirt.effective import PID_FILE, live_xml

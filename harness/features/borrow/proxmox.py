@@ -23,8 +23,14 @@ from harness.features.borrow.agent import (
     list_disabled,
     refuse_windows,
 )
-from harness.features.borrow.hypervisor import BorrowingHypervisor, Plugging, describe_vm, refuse_plugging, require_same
-from harness.features.borrow.plugging import PluggedDrive
+from harness.features.borrow.hypervisor import (
+    BorrowingHypervisor,
+    PluggedDrive,
+    Plugging,
+    describe_vm,
+    refuse_plugging,
+    require_same,
+)
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.guest.proxmox import CONTROLLERS, choose_drives, format_drive, list_by_arguments, read_uuid

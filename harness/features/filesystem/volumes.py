@@ -15,7 +15,7 @@ from harness.lab.guard import Writable, created
 from harness.lab.pin import MOUNT_DIRECTORY, TAG
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
-from harness.layout.device import LoopDevice, attach_loop, read_file_identity
+from harness.layout.disks import LoopDevice, attach_loop, read_file_identity
 from harness.layout.source import BlockSource
 from harness.layout.storage_files import FIXED_OVERHEAD, MOUNT_OPTIONS, SHARE_OVERHEAD, FilesystemMount, create_raw
 from harness.measure.prepare import fill_spans

@@ -2,7 +2,7 @@
 
 A borrowed VM with Windows is measured as one with Linux: fio gets a job for each slice, and each job waits until its
 time. There, it waits for a line from a named pipe, which the PowerShell script that starts fio writes. Another script
-answers with the machine's clock (fio.py). What the system reports about itself and its disks is in guest.py.
+answers with the machine's clock. guest.py has both, and what the system reports about itself and its disks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _make_platform() -> Platform:
-    from harness.features.windows.fio import WINDOWS
+    from harness.features.windows.guest import WINDOWS
 
     return WINDOWS
 

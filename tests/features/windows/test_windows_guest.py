@@ -16,8 +16,7 @@ import pytest
 from harness.errors import GuestError, HostError
 from harness.events import Events, Note
 from harness.features.borrow.hypervisor import open_disks, require_same
-from harness.features.windows.fio import Windows
-from harness.features.windows.guest import WindowsFacts, find_notes
+from harness.features.windows.guest import Windows, WindowsFacts, find_notes
 from harness.guest.booting import detect_system
 from harness.guest.protocol import GuestDisk, block_devices
 from harness.lab.transport import ssh as powershell

@@ -24,7 +24,6 @@ from typing import Any
 import paramiko
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
-from harness.features.windows import fio
 from harness.features.windows import guest as scripts
 from harness.lab.inventory import BorrowedVm, VmLogin
 from harness.lab.transport import ssh as powershell
@@ -38,8 +37,8 @@ NAMES = {
     scripts.NUMBERS: "NUMBERS",
     scripts.TAKE: "TAKE",
     scripts.GIVE_BACK: "GIVE_BACK",
-    fio._PACE: "PACE",
-    fio._STOP: "STOP",
+    scripts._PACE: "PACE",
+    scripts._STOP: "STOP",
 }
 _LINE = re.compile("powershell -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand ([A-Za-z0-9+/]+=*)")
 _WAITS = re.compile(r"exec_prerun=set /p go=<\\\\\.\\pipe\\voh-(?P<token>[A-Za-z0-9-]+)-(?P<number>[0-9]+)$", re.M)
@@ -121,7 +120,7 @@ class WindowsServer:
             channel.sendall_stderr(b"The system cannot find the path specified.\r\n")
             return 1
         script = base64.b64decode(match[1]).decode("utf-16-le")
-        if script == fio._CLOCK.strip():
+        if script == scripts._CLOCK.strip():
             return _clock(channel)
         if script == powershell._BOOT.strip():
             return self._booted(channel)
