@@ -135,7 +135,8 @@ class ThinVolumes:
                 pool = _name_pool(chunk)
                 chunks = sum(-(-(span + _count_header(mode, self.encrypted)) // chunk) for mode in modes)
                 spare = _POOL_SPARE.fixed + int(_POOL_SPARE.shares * span)
-                size = ["--size", f"{chunks * chunk + spare}b", "--poolmetadatasize", f"{_count_metadata(chunks)}b"]
+                metadata = max(_SMALLEST_METADATA, chunks * _METADATA_PER_CHUNK)
+                size = ["--size", f"{chunks * chunk + spare}b", "--poolmetadatasize", f"{metadata}b"]
                 options = ["--type", "thin-pool", "--chunksize", f"{chunk}b", *size, "--name", pool]
                 region.device.run(["lvcreate", *_QUIET, *options, group], deadline=60)
                 for mode in modes:
@@ -163,10 +164,6 @@ def _compute_pool_need(modes: Sequence[str], chunk: int, encrypted: Collection[s
     # Twice the metadata: LVM reserves a spare of the same size, to repair a pool.
     fixed = headers + len(modes) * chunk + 2 * (_SMALLEST_METADATA + EXTENT) + EXTENT + _POOL_SPARE.fixed
     return Need(fixed, len(modes) * (1 + 2 * _METADATA_PER_CHUNK / chunk) + _POOL_SPARE.shares)
-
-
-def _count_metadata(chunks: int) -> int:
-    return max(_SMALLEST_METADATA, chunks * _METADATA_PER_CHUNK)
 
 
 @contextmanager

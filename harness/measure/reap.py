@@ -121,7 +121,7 @@ def _remove_entry(runner: Runner, hypervisor: Remover, entry: Entry) -> Removal:
             f"{entry.path} is damaged: find out what run {entry.run_id} left on the host (its names have {TAG}), "
             "remove that by hand, and then this file"
         )
-    thing = _parse_thing(entry)
+    thing = entry.parsed(HOST_THINGS)
     if thing is not None:
         return thing.remove(runner)
     removal = hypervisor.remove(entry)
@@ -131,7 +131,3 @@ def _remove_entry(runner: Runner, hypervisor: Remover, entry: Entry) -> Removal:
             "this version of virt-overhead, or this kind of host, does not support it"
         )
     return removal
-
-
-def _parse_thing(entry: Entry) -> HostThing | None:
-    return entry.parsed(HOST_THINGS)

@@ -177,14 +177,10 @@ def log_axis(values: Sequence[float], most: int = 8) -> dict[str, Any]:
     }
 
 
-def linear_axis(values: Sequence[float]) -> dict[str, Any]:
-    """A linear axis from 0 to a little more than the largest value."""
-    return {"type": "linear", "range": [0, max(values, default=1) * 1.12], "tickvals": None, "ticktext": None}
-
-
 def set_scalable_axis(figure: Figure, axis: str, values: Sequence[float], *, log: bool, most: int = 8) -> None:
     """An axis (`xaxis` or `yaxis`) around the values, logarithmic if `log`. The page's reader may choose the other."""
-    axes = {"linear": linear_axis(values), "log": log_axis(values, most)}
+    linear = {"type": "linear", "range": [0, max(values, default=1) * 1.12], "tickvals": None, "ticktext": None}
+    axes = {"linear": linear, "log": log_axis(values, most)}
     chosen = _given(axes["log" if log else "linear"])
     figure.update_layout(**{axis: {"separatethousands": True, "exponentformat": "none", **chosen}})
     figure.update_layout(meta={"scales": {axis: axes}})

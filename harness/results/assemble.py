@@ -246,7 +246,11 @@ def _make_cell_record(
             *late_counter_notes(slices),
             *saturation_notes(slices, depth=job.depth if job.is_saturating else None),
             *note_missing_syncs(blocks.compared, counts),
-            *(() if impossible else note_too_few_ios(_list_judged_metrics(context), metrics, counts)),
+            *(
+                ()
+                if impossible
+                else note_too_few_ios(dict.fromkeys(rule.metric for rule in context.budgets.values()), metrics, counts)
+            ),
         ),
         skipped=context.skipped,
         accounting={
@@ -330,11 +334,6 @@ def _list_differences(mode: Mode, context: CellContext) -> tuple[str, ...]:
         return ()
     settings = (words for _, words in find_setting_changes(mode.against, mode))
     return (*settings, *differences(context.against, context.effective))
-
-
-def _list_judged_metrics(context: CellContext) -> tuple[str, ...]:
-    """The metrics with a budget, each once."""
-    return tuple(dict.fromkeys(rule.metric for rule in context.budgets.values()))
 
 
 def _look(context: CellContext, rounds: int) -> Look | None:

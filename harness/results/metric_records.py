@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
 from typing import get_args
@@ -116,7 +116,7 @@ def reduce_histograms(whole: Whole) -> dict[Calls, dict[str, LatencyHistogram]]:
     return {of: arms for of, arms in latency_histograms.items() if arms}
 
 
-def note_too_few_ios(names: Sequence[str], metrics: Mapping[str, MetricRecord], counts: Counts) -> Iterator[str]:
+def note_too_few_ios(names: Iterable[str], metrics: Mapping[str, MetricRecord], counts: Counts) -> Iterator[str]:
     """Why percentiles of these names, which have a budget, cannot be judged."""
     for name in names:
         metric, record = METRICS[name], metrics.get(name)

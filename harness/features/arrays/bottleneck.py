@@ -227,7 +227,8 @@ def _shares(measured: MeasuredArray, metric: str) -> dict[str, float] | None:
     by_path = dict.fromkeys(measured.disks_by_path, 0.0)
     of_fio = 0.0
     for measurement in measured.counted:
-        by_fio = _of_fio(measurement.counters, metric)
+        fio = measurement.counters.fio
+        by_fio = fio.ios if metric == "iops" else fio.read + fio.written
         if by_fio is None:
             return None
         of_fio += by_fio
@@ -239,10 +240,6 @@ def _shares(measured: MeasuredArray, metric: str) -> dict[str, float] | None:
     if of_fio <= 0 or not all(by_path.values()):
         return None
     return {path: done / of_fio for path, done in by_path.items()}
-
-
-def _of_fio(counters: Counters, metric: str) -> float | None:
-    return counters.fio.ios if metric == "iops" else counters.fio.read + counters.fio.written
 
 
 ENOUGH = 0.9

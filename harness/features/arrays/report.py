@@ -155,11 +155,6 @@ def state_cells(records: Sequence[ArrayStateRecord], cells: Sequence[CellRecord]
     )
 
 
-def state_details(section: Section) -> list[str]:
-    """What the states of a disk's arrays cost, a sentence for each mode."""
-    return state_sentences(state_cells(section.run.of(ArrayStateRecord), section.cells))
-
-
 def state_sentences(views: Sequence[StateCell]) -> list[str]:
     """The answer for each mode, over its jobs: what the state costs the VM, and what it costs on the host.
 
@@ -507,7 +502,7 @@ def _array_blocks(section: Section) -> Iterator[Block]:
 
 def _detail_arrays(section: Section) -> Iterator[str]:
     yield from array_sentences(section)
-    yield from state_details(section)
+    yield from state_sentences(state_cells(section.run.of(ArrayStateRecord), section.cells))
 
 
 def _overlap(one: Estimate, other: Estimate) -> bool:

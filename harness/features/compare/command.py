@@ -67,6 +67,12 @@ def set_baseline(reports: Path, name: str, store: RunStore) -> Baseline:
     path = reports / _DIRECTORY / name / run.lab.host / "results.json"
     _require_distinct(path.parent.parent, f"baseline {name}")
     _require_distinct(path.parent, f"host {run.lab.host}")
+    _write(path, content, reports)
+    return Baseline(name, run)
+
+
+def _write(path: Path, content: bytes, reports: Path) -> None:
+    """Write a file below `reports`. Raises ResultsError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
@@ -75,7 +81,6 @@ def set_baseline(reports: Path, name: str, store: RunStore) -> Baseline:
             f"{path} cannot be written: {error.strerror or error}",
             hint=f"check that this user may write to {reports}, and that there is space",
         ) from error
-    return Baseline(name, run)
 
 
 def _require_distinct(directory: Path, what: str) -> None:
@@ -171,14 +176,7 @@ def fetch_run(url: str, reports: Path) -> RunStore:
     content = _download(url, shown)
     directory = reports / _FETCHED / hashlib.sha256(content).hexdigest()[:16]
     path = directory / "results.json"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
-    except OSError as error:
-        raise ResultsError(
-            f"{path} cannot be written: {error.strerror or error}",
-            hint=f"check that this user may write to {reports}, and that there is space",
-        ) from error
+    _write(path, content, reports)
     store = RunStore.open(directory)
     try:
         store.read_results()

@@ -270,7 +270,10 @@ def measure_pairs(planned: PlannedSnapshots, host: str, pause: float, opened: Op
     chance = random.Random(f"snapshots {opened.seed} {planned.id}")
     with session.holding(planned.guest), open_taker(planned, session, opened.log) as taker:
         pairs = [
-            [ScheduledArm(planned.guest, turn, _NAMES[turn].format(planned.guest.id)) for turn in _shuffle(chance)]
+            [
+                ScheduledArm(planned.guest, turn, _NAMES[turn].format(planned.guest.id))
+                for turn in chance.sample(list(Turn), len(Turn))
+            ]
             for _ in range(planned.snapshots.pairs)
         ]
         beside = SnapshotsBeside(taker)
@@ -285,10 +288,6 @@ def measure_pairs(planned: PlannedSnapshots, host: str, pause: float, opened: Op
             beside=beside.run,
         )
         return make_record(planned, host, kind=taker.kind, pairs=list(choose_pairs(ran, beside.taken)))
-
-
-def _shuffle(chance: random.Random) -> list[Turn]:
-    return chance.sample(list(Turn), len(Turn))
 
 
 @dataclass(frozen=True, slots=True)
