@@ -59,8 +59,8 @@ def _failed(error: Exception) -> int:
         name = type(error).__name__
         error = HarnessError(f"internal error: {name}: {error}", hint="report it with the output of --debug")
     if not isinstance(error, BrokenPipeError):
-        text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
-        write_error(f"virt-overhead: {text}")
+        about = (error.filename, error.strerror) if isinstance(error, OSError) and error.strerror else (error,)
+        write_error(": ".join(str(part) for part in ("virt-overhead", *about) if part))
     if isinstance(error, OSError):
         _drop_output()
     return USAGE if isinstance(error, ConfigError) else FAILED
