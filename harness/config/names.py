@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import AfterValidator
-
 LONGEST_NAME = 40
 """Characters. Ids, file names, and the names of volumes on hosts are composed of several such names."""
 
@@ -30,17 +28,6 @@ def near(word: str, names: Iterable[str]) -> str:
     """For example ` (did you mean "lvm"?)`. Empty if no name is like the word."""
     found = difflib.get_close_matches(word.lower(), list(names), n=1)
     return f' (did you mean "{found[0]}"?)' if found else ""
-
-
-def matching(pattern: str, allowed: str) -> AfterValidator:
-    """For text that the pattern matches as a whole. The message about another text says what is `allowed`."""
-
-    def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(f"allowed: {allowed}")
-        return text
-
-    return AfterValidator(check)
 
 
 def plain_name(name: str) -> str:

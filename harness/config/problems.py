@@ -11,7 +11,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, Tag, ValidationError
+from pydantic import AfterValidator, BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from harness.config.names import choices
@@ -231,3 +231,14 @@ def _parse(path: Path, text: str, hint: str) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: {where}: invalid TOML: {what}" + (f": {line}" if line else ""), hint=hint
         ) from error
+
+
+def matching(pattern: str, allowed: str) -> AfterValidator:
+    """For text that the pattern matches as a whole. The message about another text says what is `allowed`."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"allowed: {allowed}")
+        return text
+
+    return AfterValidator(check)

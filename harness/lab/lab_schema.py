@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
-from harness.config.names import absolute_path, choices, matching, one_line, plain_name, word
+from harness.config.names import absolute_path, choices, one_line, plain_name, word
+from harness.config.problems import matching
 from harness.errors import ConfigError
 from harness.feature import feature_storages
 from harness.lab.inventory import (

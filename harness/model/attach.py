@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Unpac
 
 from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
-from harness.config.names import matching
+from harness.config.problems import matching
 from harness.model.option import (
     BUSES,
     BY_ARGUMENTS,

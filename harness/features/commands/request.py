@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, Strict
 
 from harness.analysis import CONFIDENCE, Change, Estimate, estimate_overhead, estimate_paired_change, mean_interval
-from harness.config.names import choices, matching
-from harness.config.problems import shown
+from harness.config.names import choices
+from harness.config.problems import matching, shown
 from harness.errors import MeasurementError
 from harness.model.attach import CACHES, Attach
 from harness.model.mode import Arm, Cell, Place

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, Strict
 
-from harness.config.names import LONGEST_NAME, matching
+from harness.config.names import LONGEST_NAME
+from harness.config.problems import matching
 from harness.feature import Feature, ModeKeys, Subject
 from harness.model.attach import Attach, ReadAhead
 from harness.model.job import Job

@@ -17,8 +17,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, PlainValidator, ValidationError, model_validator
 
 from harness.analysis import METRICS
-from harness.config.names import matching, one_line
-from harness.config.problems import describe, read_toml
+from harness.config.names import one_line
+from harness.config.problems import describe, matching, read_toml
 from harness.errors import ConfigError
 from harness.model.attach import Attach, Server
 from harness.model.base import Device, Md, RaidLevel, Shape
