@@ -45,10 +45,10 @@ class GroupProgress:
 
     `started` is on the monotonic clock. `earlier` is the time in seconds for which an earlier part of the run measured
     the series, `before` that of the series before it. `discarded` has the seconds at the beginning of each slice that
-    do not count, by job. Of the bytes that the series may write, `bytes_left`, it has `written` so many. `no_room` is
-    true if another round would exceed the limit of a disk. `last_look` is true if the time or the bytes were spent at
-    the last look at the rounds. `left_out` says of jobs why they are not measured again. `pauses` are those of all
-    series of the group.
+    do not count, by job, and `longer` those by which its measured time is longer than planned. Of the bytes that the
+    series may write, `bytes_left`, it has `written` so many. `no_room` is true if another round would exceed the limit
+    of a disk. `last_look` is true if the time or the bytes were spent at the last look at the rounds. `left_out` says
+    of jobs why they are not measured again. `pauses` are those of all series of the group.
     """
 
     group: Group
@@ -56,6 +56,7 @@ class GroupProgress:
     started: float
     before: float = 0.0
     discarded: Mapping[Job, float] = field(default_factory=dict)
+    longer: Mapping[Job, float] = field(default_factory=dict)
     bytes_left: float = math.inf
     left_out: dict[Job, str] = field(default_factory=dict)
     pauses: Pauses = field(default_factory=Pauses)
@@ -75,12 +76,13 @@ class GroupProgress:
         discarded: Mapping[Job, float],
         bytes_left: float,
         *,
+        longer: Mapping[Job, float] | None = None,
         cells: Collection[str] | None = None,
         rounds: int | None = None,
     ) -> GroupProgress:
         """The next series: only these jobs, with this time at the beginning of each slice discarded.
 
-        With `cells`, only these cells of them, for so many `rounds`.
+        Slices are `longer` than planned by these seconds. With `cells`, only these cells, for so many `rounds`.
         """
         others = {
             cell.id
@@ -94,6 +96,7 @@ class GroupProgress:
             time.monotonic(),
             self.elapsed + self.before,
             discarded,
+            longer or {},
             bytes_left if any(cell.writes for cell in self.group.cells if cell.job in discarded) else math.inf,
             self.left_out,
             self.pauses,
@@ -102,13 +105,14 @@ class GroupProgress:
             _ended=others & (self._ended | looked),
         )
 
-    def extend_ramp(self, job: Job) -> Job:
-        return replace(job, ramp=job.ramp + self.discarded.get(job, 0.0))
+    def lengthen(self, job: Job) -> Job:
+        seconds = job.seconds + self.longer.get(job, 0.0)
+        return replace(job, ramp=job.ramp + self.discarded.get(job, 0.0), seconds=seconds)
 
     def has(self, measurements: Sequence[Measurement]) -> bool:
-        """Whether a stored round is one of this series: whether it discards the same time."""
-        discarded = {job.id: seconds for job, seconds in self.discarded.items()}
-        return all(measurement.discarded_s == discarded.get(measurement.job, 0.0) for measurement in measurements)
+        """Whether a stored round is one of this series: whether its slices are as long."""
+        lengths = {job.id: (self.longer.get(job, 0.0), discarded) for job, discarded in self.discarded.items()}
+        return all(measurement.length == lengths.get(measurement.job, (0.0, 0.0)) for measurement in measurements)
 
     @property
     def elapsed(self) -> float:

@@ -317,6 +317,12 @@ class Pauses:
         self._closer += [-deviation for deviation in _compute_deviations(timetable)]
         self.jitter = _estimate_jitter(self._closer, _LOST_SLICES * median(slice_.wall for slice_ in timetable))
 
+    def lengthen(self, job: Job, seconds: float) -> None:
+        """From now on, slices of the job are longer by so many seconds. What follows their end takes as long."""
+        for (learned, _), by_arm in self._seconds.items():
+            if learned == job.id:
+                by_arm.update({arm: [took + seconds for took in of_arm] for arm, of_arm in by_arm.items()})
+
     def after(self, job: Job, *, in_guest: bool, rotational: bool, arm: Arm | None = None) -> float:
         """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk.
 

@@ -230,7 +230,7 @@ def make_measurements(
         )
         for number in range(len(ran))
     ]
-    ramps = {job.id: job.ramp for job in group.jobs}
+    planned = {job.id: job for job in group.jobs}
     return [
         Measurement(
             group=group.id,
@@ -252,7 +252,8 @@ def make_measurements(
             sync_histogram=dict(ran_slice.result.sync_histogram),
             notes=(ran_slice.cycles.note,) if ran_slice.cycles.note else (),
             overlap=ran_slice.overlap or None,
-            discarded_s=round(ran_slice.planned.job.ramp - ramps[ran_slice.result.job], 6),
+            discarded_s=round(ran_slice.planned.job.ramp - planned[ran_slice.result.job].ramp, 6),
+            longer_s=round(ran_slice.planned.job.seconds - planned[ran_slice.result.job].seconds, 6),
             write_limit=ran_slice.planned.write_limit,
             parts=tuple(_make_part(part) for part in ran_slice.parts) if len(ran_slice.parts) > 1 else (),
             together=round(ran_slice.together, 4) if len(ran_slice.parts) > 1 else None,

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from statistics import median
 from typing import Any, Protocol
 
 from harness.analysis import Reason, Verdict
@@ -47,12 +48,15 @@ _ENOUGH = 2
 class Again:
     """Jobs that are measured again, with the seconds at the beginning of each slice that do not count.
 
-    `longer`: in longer slices because of carry-over, else because slices overlapped. Then only the `cells` with these
-    ids are measured, which have too few blocks, for so many `rounds`.
+    `longer`: in longer slices because of carry-over, or because they were `short` for their I/Os; else because slices
+    overlapped. Then only the `cells` with these ids are measured, which have too few blocks, for so many `rounds`.
+    The measured time of a job's slices has so many `seconds` more than planned.
     """
 
     discarded: Mapping[Job, float]
     longer: bool
+    short: bool = False
+    seconds: Mapping[Job, float] = field(default_factory=dict)
     cells: frozenset[str] | None = None
     rounds: int | None = None
 
@@ -62,13 +66,18 @@ class Again:
 
     @property
     def cause(self) -> str:
+        if self.short:
+            return "slices were short for their I/Os"
         return "carry-over between the arms" if self.longer else "slices overlapped"
 
     @property
     def what(self) -> str:
         jobs = ", ".join(
-            f"{job.id} ({seconds:g} s)" if self.longer else job.id for job, seconds in self.discarded.items()
+            f"{job.id} ({self.seconds.get(job, 0.0) if self.short else seconds:g} s)" if self.longer else job.id
+            for job, seconds in self.discarded.items()
         )
+        if self.short:
+            return f"{self.cause}, which took longer than a slice: measured again in slices longer by: {jobs}"
         if self.longer:
             return f"{self.cause}: measured again without the beginning of each slice: {jobs}"
         number = len(self.cells or ())
@@ -89,23 +98,59 @@ def find_jobs_again(
     `carry_over` and `measured` are those of the group. `records` is by cell id. The jobs `without` are left out.
     """
     jobs = [job for job in group.jobs if job not in without]
-    if discarded := find_longer_slices(carry_over, measured, jobs):
-        return Again(discarded, longer=True)
+    if short := find_short_slices(measured, jobs):
+        return Again(dict.fromkeys(short, 0.0), longer=True, short=True, seconds=short)
     longest = {
-        job: max((measurement.discarded_s for measurement in measured if measurement.job == job.id), default=0.0)
+        job: max((measurement.length for measurement in measured if measurement.job == job.id), default=(0.0, 0.0))
         for job in jobs
     }
+    seconds = {job: length[0] for job, length in longest.items()}
+    if discarded := find_longer_slices(carry_over, measured, jobs):
+        return Again(discarded, longer=True, seconds=seconds)
     few = {job: cells for job in jobs if (cells := _find_overlapped(plan, group, job, records, measured))}
     if not few:
         return None
     lost = max(lost for cells in few.values() for lost in cells.values())
     ids = frozenset(cell for cells in few.values() for cell in cells)
     return Again(
-        {job: longest[job] for job in few},
+        {job: longest[job][1] for job in few},
         longer=False,
+        seconds=seconds,
         cells=ids,
         rounds=min(math.ceil(lost / group.blocks), plan.rounds),
     )
+
+
+FULL_QUEUES = 1.5
+"""The fewest I/Os of a slice for each I/O in flight. In shorter slices, the queue mostly fills and drains, and a
+submission that stalls once ends a slice with its first I/O."""
+_FULL_QUEUES_OF_LONGER = 5
+"""The time of longer slices, in that of an I/O behind a full queue. Mean latencies are then a twelfth too low."""
+_LONGEST_SECONDS = 10.0
+
+
+def find_short_slices(measured: Sequence[Measurement], jobs: Iterable[Job]) -> dict[Job, float]:
+    """The jobs with an arm whose I/Os are too slow for its slices, and the seconds by which these must be longer.
+
+    `measured` is that of a group. Its first round decides, so that a resumed run finds the same. A job's slices become
+    longer once, and have a whole multiple of the planned seconds. Behind a full queue, an I/O takes depth / IOPS.
+    """
+    first = min((measurement.round for measurement in measured), default=0)
+    longer = {}
+    for job in jobs:
+        of_job = [measurement for measurement in measured if measurement.job == job.id]
+        if not job.is_saturating or any(measurement.longer_s for measurement in of_job):
+            continue
+        by_arm: dict[str, list[tuple[float, float]]] = {}
+        for measurement in of_job:
+            if measurement.round == first and (iops := measurement.metrics.get("iops")):
+                by_arm.setdefault(measurement.arm, []).append((iops, iops * measurement.seconds))
+        medians = [tuple(map(median, zip(*slices, strict=True))) for slices in by_arm.values()]
+        full = max((job.depth / iops for iops, ios in medians if ios < FULL_QUEUES * job.depth), default=0.0)
+        times = math.ceil(min(_FULL_QUEUES_OF_LONGER * full, _LONGEST_SECONDS) / job.seconds)
+        if times > 1:
+            longer[job] = round((times - 1) * job.seconds, 6)
+    return longer
 
 
 def _find_overlapped(
@@ -199,7 +244,7 @@ def _estimate_cost(again: Again, plan: Plan, group: Group, job: Job, measured: I
         if measurement.arm in arms:
             by_arm.setdefault(measurement.arm, []).append(measurement)
     rounds = plan.rounds if again.rounds is None else again.rounds
-    seconds = rounds * group.blocks * (job.wall + again.discarded[job])
+    seconds = rounds * group.blocks * (job.wall + again.discarded[job] + again.seconds.get(job, 0.0))
     ran = ((written(of_arm, plan.span), add_fio_seconds(group, of_arm)) for of_arm in by_arm.values())
     rate = sum(moved / took for moved, took in ran if took > 0)
     writes = any(cell.writes for cell in group.cells if cell.job.id == job.id)
@@ -210,9 +255,11 @@ def _explain_excess(again: Again, plan: Plan, job: Job, cost: Cost, left: Cost) 
     """Why the job is not measured again, with the remedy; None if its cost is within what is left."""
     what = f"{again.cause}: not measured again"
     if cost.bytes > max(left.bytes, 0):
-        remedy = (
-            f'set ramp = "{job.ramp + again.discarded[job]:g} s" in the profile' if again.longer else "use --rounds"
-        )
+        remedy = "use --rounds"
+        if again.short:
+            remedy = f'set runtime = "{job.seconds + again.seconds[job]:g} s" in the profile'
+        elif again.longer:
+            remedy = f'set ramp = "{job.ramp + again.discarded[job]:g} s" in the profile'
         return (
             f"{what}, because this would write {format_size(cost.bytes)} or more: of the "
             f"{format_size(plan.write_bytes)} that the plan promised to write at most, "
@@ -476,9 +523,18 @@ class GroupRounds(Policy):
         progress.no_room = refused is not None
         if first:
             self._warn_of_few_ios()
-        progress.stopped = self._analysis.reason_to_stop(progress, prepared)
+        progress.stopped = self._settle_short_slices() if first else None
+        progress.stopped = progress.stopped or self._analysis.reason_to_stop(progress, prepared)
         if refused is not None and Reason.WRITES in (progress.stopped or ""):
             self._limit.note_refusal(refused)
+
+    def _settle_short_slices(self) -> Reason | None:
+        """Measure jobs no longer whose slices are short for their I/Os. Why to stop, if these are all jobs."""
+        progress = self._progress
+        open_jobs = {cell.job for cell in progress.open_cells}
+        short = find_short_slices(self._recorder.of_group(progress.group.id), open_jobs)
+        progress.settle(cell.id for cell in progress.open_cells if cell.job in short)
+        return Reason.CARRY_OVER if open_jobs == short.keys() else None
 
     def _continue_with_reads(self, refusal: LimitReached) -> bool:
         """End the jobs that write, and continue with those that only read. False if none can continue."""
@@ -510,7 +566,12 @@ class GroupRounds(Policy):
             progress.left_out.update(left_out)
             if again.discarded:
                 self._context.phases.events(Note(again.what))
-                return progress.make_next(again.discarded, left.bytes, cells=again.cells, rounds=again.rounds)
+                if again.short:
+                    for job in again.discarded:
+                        progress.pauses.lengthen(job, again.seconds[job])
+                return progress.make_next(
+                    again.discarded, left.bytes, longer=again.seconds, cells=again.cells, rounds=again.rounds
+                )
         return None
 
     def _compute_bytes_left(self, begun: Sequence[Measurement]) -> float:
@@ -556,9 +617,9 @@ class GroupRounds(Policy):
 
 def _find_begun(again: Again, stored: Iterable[Sequence[Measurement]]) -> list[Measurement]:
     """What an earlier part of the run measured of these jobs in the first round of their series; empty without one."""
-    jobs = {(job.id, discarded) for job, discarded in again.discarded.items()}
+    jobs = {(job.id, (again.seconds.get(job, 0.0), discarded)) for job, discarded in again.discarded.items()}
     of_jobs = (
-        [measurement for measurement in measurements if (measurement.job, measurement.discarded_s) in jobs]
+        [measurement for measurement in measurements if (measurement.job, measurement.length) in jobs]
         for measurements in stored
     )
     return next(filter(None, of_jobs), [])
@@ -573,8 +634,6 @@ def _open_arms(progress: GroupProgress, prepared: PreparedGroup) -> dict[Job, li
     for cell in progress.open_cells:
         for arm in cell.arms if cell.id not in prepared.unable else ():
             scheduled = ScheduledArm(arm)
-            if prepared.supports(arm) and scheduled not in (
-                of_job := arms.setdefault(progress.extend_ramp(cell.job), [])
-            ):
+            if prepared.supports(arm) and scheduled not in (of_job := arms.setdefault(progress.lengthen(cell.job), [])):
                 of_job.append(scheduled)
     return arms

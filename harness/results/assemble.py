@@ -46,6 +46,7 @@ from harness.results.validity import (
     differences,
     late_counter_notes,
     note_carry_over,
+    note_longer,
     others_notes,
     rate_checks,
     saturation_notes,
@@ -187,7 +188,10 @@ class _CellBlocks:
 def _describe_longer_slices(longest: _CellBlocks, shorter: _CellBlocks) -> LongerSlices | None:
     """What the cell's shorter slices gave; None if there are none, or if no block of them is complete."""
     naive = shorter.overhead if longest.slices.all else None
-    return LongerSlices(longest.slices.all[0].discarded_s, naive.loss) if naive is not None else None
+    if naive is None:
+        return None
+    first = longest.slices.all[0]
+    return LongerSlices(first.discarded_s, naive.loss, first.longer_s)
 
 
 def _make_cell_record(
@@ -239,6 +243,7 @@ def _make_cell_record(
         notes=(
             *context.notes,
             *note_carry_over(context.carried, longer),
+            *note_longer(job, longer),
             *_note_slices(of_cell),
             *note_stalls(headline),
             *note_change_in_time(headline, samples),

@@ -184,12 +184,14 @@ class ValidityCheck(RecordValue):
 
 @dataclass(frozen=True, slots=True)
 class LongerSlices(RecordValue):
-    """Slices that were measured again, because they depended on the arm that ran before them."""
+    """Slices that were measured again: they depended on the arm that ran before them, or were short for their I/Os."""
 
     discarded_s: float
     """Seconds at the beginning of each slice that do not count, in addition to the ramp of the profile."""
     naive: Estimate
     """The overhead in the headline metric by the first, shorter slices."""
+    longer_s: float = 0.0
+    """Seconds by which the measured time of each slice is longer than the profile's."""
 
 
 @dataclass(frozen=True, slots=True)

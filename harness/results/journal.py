@@ -89,6 +89,8 @@ class Measurement(RecordValue):
     """The arm whose slice ran at the same time. Then the slice is void, and its block does not count for the cell."""
     discarded_s: float = 0.0
     """Seconds before `started` in which the job ran too and that do not count, beside the profile's ramp."""
+    longer_s: float = 0.0
+    """Seconds by which it was longer than planned, because such I/Os are too slow for the plan's slices."""
     rate: int | None = None
     """I/Os per second requested; null for as many as possible."""
     write_limit: int | None = None
@@ -104,6 +106,11 @@ class Measurement(RecordValue):
     @property
     def in_guest(self) -> bool:
         return self.arm.startswith(f"{Place.GUEST}:")
+
+    @property
+    def length(self) -> tuple[float, float]:
+        """What it has beyond the plan's slices. Of one job, only the longest slices count."""
+        return self.longer_s, self.discarded_s
 
     @property
     def of_several(self) -> bool:

@@ -21,7 +21,7 @@ from harness.results.cells import LongerSlices, ValidityCheck
 from harness.results.journal import Measurement
 from harness.results.records import CarryOverRecord, DriftRecord
 from harness.scenario.timetable import rebuilds, stays_in_cache, takes_turns
-from harness.units import format_size
+from harness.units import format_duration, format_size
 
 _OF_THE_DISK = ("pve_drive",)
 """Settings that are names of the disk."""
@@ -168,11 +168,11 @@ def late_counter_notes(measurements: Iterable[Measurement]) -> tuple[str, ...]:
 def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> tuple[str, ...]:
     """What limits a figure in addition to the disk: busy CPUs, and fewer I/Os in flight than requested, by arm.
 
-    Both are means over the arm's measurements: one slice that the machine disturbed says nothing about the figure.
+    All are means over the arm's measurements: one slice that the machine disturbed says nothing about the figure.
     `depth` is iodepth x numjobs. It is None for a job at a fixed rate, which has only as many I/Os in flight as the
     rate needs. The achieved number follows from Little's law: IOPS x mean latency.
     """
-    busy, in_flight = defaultdict[tuple[str, str], list[float]](list), defaultdict[str, list[float]](list)
+    busy, loads = defaultdict[tuple[str, str], list[float]](list), defaultdict[str, list[tuple[float, ...]]](list)
     for measurement in measurements:
         while_fio_ran, of_host = measurement.counters.cpu_busy, measurement.counters.host_cpu_busy
         of_slice = {"the host's": [while_fio_ran, of_host]}  # the second includes the login before and after
@@ -181,19 +181,30 @@ def saturation_notes(measurements: Iterable[Measurement], depth: int | None) -> 
         for whose, shares in of_slice.items():
             if known := [share for share in shares if share is not None]:
                 busy[measurement.arm, whose].append(max(known))
-        if {"iops", "lat_mean"} <= measurement.metrics.keys():
-            in_flight[measurement.arm].append(measurement.metrics["iops"] * measurement.metrics["lat_mean"])
+        iops, latency = measurement.metrics.get("iops"), measurement.metrics.get("lat_mean")
+        if depth is not None and iops and latency:
+            loads[measurement.arm].append((iops * latency, depth / iops, measurement.seconds))
     notes = [
         f"{arm}: {whose} CPUs were {share:.0%} busy, so they limit the figure rather than the disk"
         for (arm, whose), share in ((of, fmean(shares)) for of, shares in busy.items())
         if share > BUSY
     ]
-    notes += [
-        f"{arm}: {reached:.3g} I/Os in flight on average, {depth} requested"
-        for arm, reached in ((arm, fmean(reached)) for arm, reached in in_flight.items())
-        if depth is not None and reached < 0.8 * depth
-    ]
+    for arm, of_arm in loads.items():
+        notes += _note_short_queue(arm, depth or 0, *map(fmean, zip(*of_arm, strict=True)))
     return tuple(notes)
+
+
+def _note_short_queue(arm: str, depth: int, reached: float, latency: float, seconds: float) -> list[str]:
+    """Why fewer I/Os than `depth` were in flight, if they were. `latency` is that behind a full queue: depth / IOPS.
+
+    A slice begins with an empty queue, and its last I/Os drain: together half a `latency` is missing from its mean.
+    """
+    filling = depth * (1 - latency / 2 / seconds)
+    if reached < 0.9 * depth and filling < 0.95 * depth and reached > 0.9 * filling:
+        short = f"slices of {format_duration(seconds)} are short for I/Os of {format_duration(latency)}"
+        bias = f"while the queue fills and drains, latencies are {1 - reached / depth:.0%} too low (IOPS are not)"
+        return [f'{arm}: {short}: {bias}; set `runtime = "{math.ceil(6 * latency)} s"` in the profile']
+    return [f"{arm}: {reached:.3g} I/Os in flight on average, {depth} requested"] if reached < 0.8 * depth else []
 
 
 def others_notes(measurements: Iterable[Measurement]) -> tuple[str, ...]:
@@ -322,9 +333,11 @@ def find_carry_overs(
     least = CARRY_OVER_MATTERS * (_USUAL_TARGET if target is None else target)
     tests = []
     for job in jobs:
-        series = sorted({measurement.discarded_s for measurement in measurements if measurement.job == job.id})
+        lengths = sorted({measurement.length for measurement in measurements if measurement.job == job.id})
         tests += [
-            (job, seconds, find_carry_over(_collect_observations(measurements, job, seconds))) for seconds in series
+            (job, length[1], find_carry_over(_collect_observations(measurements, job, length)))
+            for length in lengths
+            if length[0] == lengths[-1][0]
         ]
     enough = len({job for job, _, tested in tests if tested.enough})
     error_rate = CARRY_OVER_ERROR_RATE / (max(enough, 1) * looks)
@@ -374,17 +387,27 @@ def split_by_length(measurements: Iterable[Measurement]) -> tuple[list[Measureme
     Of the replaced ones, only the shortest slices are returned: the result without any discarding.
     """
     several = list(measurements)
-    lengths: dict[tuple[str, str], set[float]] = {}
+    lengths: dict[tuple[str, str], set[tuple[float, float]]] = {}
     for slice_ in several:
-        lengths.setdefault((slice_.group, slice_.job), set()).add(slice_.discarded_s)
+        lengths.setdefault((slice_.group, slice_.job), set()).add(slice_.length)
     counted, replaced = [], []
     for slice_ in several:
         of_job = lengths[slice_.group, slice_.job]
-        if slice_.discarded_s == max(of_job):
+        if slice_.length == max(of_job):
             counted.append(slice_)
-        elif slice_.discarded_s == min(of_job):
+        elif slice_.length == min(of_job):
             replaced.append(slice_)
     return counted, replaced
+
+
+def note_longer(job: Job, longer: LongerSlices | None) -> list[str]:
+    """That the cell's slices are longer than the profile's, if its I/Os were too slow for those."""
+    if longer is None or not longer.longer_s:
+        return []
+    planned, measured = (format_duration(seconds) for seconds in (job.seconds, job.seconds + longer.longer_s))
+    return [
+        f"slices of {measured} instead of {planned}, which were short for its I/Os: they said {longer.naive.point:.1%}"
+    ]
 
 
 def note_carry_over(records: Sequence[CarryOverRecord], longer: LongerSlices | None) -> list[str]:
@@ -396,7 +419,7 @@ def note_carry_over(records: Sequence[CarryOverRecord], longer: LongerSlices | N
         f"a slice is {shown[-1].effect:+.1%} different (at least {shown[-1].at_least:.1%}) "
         f"if {shown[-1].cause} ran before it"
     )
-    if longer is None:
+    if longer is None or not longer.discarded_s:
         so = (
             ", so the arms disturb each other"
             if shown[-1].matters
@@ -413,7 +436,9 @@ def note_carry_over(records: Sequence[CarryOverRecord], longer: LongerSlices | N
     return [f"carry-over: {effect}, so the first {longer.discarded_s:g} s of each slice do not count; {before}{doubt}"]
 
 
-def _collect_observations(measurements: Sequence[Measurement], job: Job, discarded_s: float) -> list[Observation]:
+def _collect_observations(
+    measurements: Sequence[Measurement], job: Job, length: tuple[float, float]
+) -> list[Observation]:
     """The slices of the job with this length, if another slice ran directly before.
 
     An arm that always follows itself shows nothing: its slices have a timetable of their own. It is left out.
@@ -422,7 +447,7 @@ def _collect_observations(measurements: Sequence[Measurement], job: Job, discard
     observations = []
     for before, slice_ in pairwise(measurements):
         value = slice_.metrics.get(job.headline, 0.0)
-        if slice_.job != job.id or slice_.discarded_s != discarded_s or slice_.overlap is not None or value <= 0:
+        if slice_.job != job.id or slice_.length != length or slice_.overlap is not None or value <= 0:
             continue
         if _measure_gap(before, slice_) > MOST_APART_SECONDS:
             continue

@@ -374,6 +374,22 @@ def test_fewer_ios_in_flight_than_requested_are_noted(latency: float, said: tupl
     assert notes == tuple(f"twin:raw: {number} I/Os in flight on average, 32 requested" for number in said)
 
 
+def test_slices_that_are_short_for_their_ios_are_named_with_the_remedy() -> None:
+    # A disk of 100 IOPS: a full queue takes 320 ms. It does 82 I/Os in 0.5 s and while the queue drains.
+    waited = sum(number / 100 for number in range(1, 33)) + 50 * 0.32
+    short = replace(counted(metrics={"iops": 100.0, "lat_mean": waited / 82}), seconds=0.82)
+    (note,) = saturation_notes([short], depth=32)
+    assert note.startswith(
+        "guest:raw: slices of 820 ms are short for I/Os of 320 ms: while the queue fills and drains, "
+    )
+    assert note.endswith('latencies are 19% too low (IOPS are not); set `runtime = "2 s"` in the profile')
+    # The same slices are long enough for a disk of 1000 IOPS. A process that cannot fill the queue is no slow disk.
+    long_enough = replace(counted(metrics={"iops": 1000.0, "lat_mean": 0.031}), seconds=0.53)
+    assert saturation_notes([long_enough], depth=32) == ()
+    slow_process = replace(counted(metrics={"iops": 100.0, "lat_mean": 0.01}), seconds=0.82)
+    assert saturation_notes([slow_process], depth=32) == ("guest:raw: 1 I/Os in flight on average, 32 requested",)
+
+
 # --- a fixed rate ---
 
 

@@ -70,7 +70,8 @@ class RecordedMeasurer(StandIn):
             number, _ = segment.place_of(planned)
             started = 1_760_000_000.0 + 600 * segment.number + SECONDS * len(self.of_round)
             arm, job = planned.arm, planned.job
-            discarded = job.ramp - next(each.ramp for each in group.jobs if each.id == job.id)
+            as_asked = next(each for each in group.jobs if each.id == job.id)
+            discarded, longer = job.ramp - as_asked.ramp, job.seconds - as_asked.seconds
             played = recording[job.id]
             if not played["guest"]:
                 raise HostError(f"host {self.spec.host.name}: connection lost", hint="look at its console")
@@ -79,8 +80,8 @@ class RecordedMeasurer(StandIn):
             raw = self.store.save_raw(f"{group.id}-round{number}-{arm.id}.json", f"{share}\n", command="fio -")
             iops = self.disturbed(share * HOST_IOPS, self.of_round[-1].arm if self.of_round else None, discarded)
             found = _measurement(group, planned, segment, raw, started=started, iops=iops, disk=played["disk"])
-            if discarded:
-                found = _longer(found, discarded)
+            if discarded or longer:
+                found = replace(_longer(found, discarded + longer), discarded_s=discarded, longer_s=longer)
             self.store.append(found)
             self.of_round.append(found)
         return self.of_round[measured:]
@@ -93,14 +94,14 @@ class RecordedMeasurer(StandIn):
         raise error
 
 
-def _longer(of: Measurement, discarded: float) -> Measurement:
-    """The measurement after so many seconds that do not count, in which the job ran at the same speed."""
+def _longer(of: Measurement, seconds: float) -> Measurement:
+    """The measurement after so many more seconds, in which the job ran at the same speed."""
     fio, disk = of.counters.fio, of.counters.disk
-    times = (SECONDS + discarded) / SECONDS
+    times = (SECONDS + seconds) / SECONDS
     fio = replace(fio, read=round(fio.read * times), written=round(fio.written * times))
     if disk is not None:
         disk = replace(disk, read=round(disk.read * times), written=round(disk.written * times))
-    return replace(of, discarded_s=discarded, counters=replace(of.counters, fio=fio, disk=disk))
+    return replace(of, counters=replace(of.counters, fio=fio, disk=disk))
 
 
 def _measurement(

@@ -209,7 +209,7 @@ def _read_cell_facts(cell: CellRecord) -> dict[str, JsonValue]:
     if cell.job.from_file is not None:
         facts |= {f"job.[{section.name}]": section.text for section in cell.job.from_file.sections}
     if cell.longer_slices is not None:
-        facts["discarded_s"] = cell.longer_slices.discarded_s
+        facts |= {"discarded_s": cell.longer_slices.discarded_s, "longer_s": cell.longer_slices.longer_s}
     settings = {name: value for name, value in cell.effective.settings() if name not in DEFINITIONS}
     return facts | {f"effective.{name}": value for name, value in settings.items()}
 

@@ -128,6 +128,7 @@ COLUMNS: tuple[TypedColumn[MeasurementRow], ...] = (
     _measurement_column("seconds", float),
     _measurement_column("wall", float),
     _measurement_column("discarded_s", float),
+    _measurement_column("longer_s", float),
     _measurement_column("io_bytes", int),
     *map(_metric_column, METRICS),
     _measurement_column("raw", str),

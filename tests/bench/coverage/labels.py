@@ -91,7 +91,7 @@ def read_jobs(path: Path) -> list[list[Job]]:
     """The jobs of each group of a run that have two guests or more, and enough complete blocks."""
     by_job: dict[tuple[Any, ...], dict[tuple[int, int], dict[tuple[str, int], dict[str, Any]]]] = {}
     for line in read_slices(path):
-        key = line["group"], line["job"], line["rate"], line["discarded_s"]
+        key = line["group"], line["job"], line["rate"], line.get("longer_s"), line["discarded_s"]
         block = by_job.setdefault(key, defaultdict(dict))[line["round"], line["block"]]
         block[line["arm"], line["repeat"]] = line
     groups: dict[str, list[Job]] = {}

@@ -54,7 +54,7 @@ def read_jobs(run: Path) -> list[dict[str, Any]]:
     """The jobs of a run with all their blocks: the slices of each that overlapped no other one, by arm."""
     by_job: dict[tuple[Any, ...], dict[tuple[int, int], dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
     for line in read_slices(run):
-        key = line["group"], line["job"], line["rate"], line["discarded_s"]
+        key = line["group"], line["job"], line["rate"], line.get("longer_s"), line["discarded_s"]
         block = by_job[key][line["round"], line["block"]]
         if line["overlap"] is None and line["repeat"] == 1 and line["rate"] is None:
             fields = {name: line[name] for name in ("started", "boot", "seconds")}
