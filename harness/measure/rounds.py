@@ -127,6 +127,8 @@ submission that stalls once ends a slice with its first I/O."""
 _FULL_QUEUES_OF_LONGER = 5
 """The time of longer slices, in that of an I/O behind a full queue. Mean latencies are then a twelfth too low."""
 _LONGEST_SECONDS = 10.0
+_FIRST_TOGETHER = 2
+"""The most rounds that are measured before it is known whether slices are long enough."""
 
 
 def find_short_slices(measured: Sequence[Measurement], jobs: Iterable[Job]) -> dict[Job, float]:
@@ -598,6 +600,8 @@ class GroupRounds(Policy):
     def _plan_round(self, prepared: PreparedGroup) -> Round:
         progress = self._progress
         left = progress.fewest - progress.rounds
+        if not self._recorder.of_group(progress.group.id):
+            left = min(left, _FIRST_TOGETHER)
         self._together = 1 if progress.discarded else progress.plan.count_together(progress.group, left)
 
         def count_bytes(measurements: Sequence[Measurement]) -> None:
