@@ -126,7 +126,7 @@ FULL_QUEUES = 1.5
 submission that stalls once ends a slice with its first I/O."""
 _FULL_QUEUES_OF_LONGER = 5
 """The time of longer slices, in that of an I/O behind a full queue. Mean latencies are then a twelfth too low."""
-_LONGEST_SECONDS = 10.0
+_LONGEST_SECONDS = 5.0
 _FIRST_TOGETHER = 2
 """The most rounds that are measured before it is known whether slices are long enough."""
 
@@ -135,7 +135,8 @@ def find_short_slices(measured: Sequence[Measurement], jobs: Iterable[Job]) -> d
     """The jobs with an arm whose I/Os are too slow for its slices, and the seconds by which these must be longer.
 
     `measured` is that of a group. Its first round decides, so that a resumed run finds the same. A job's slices become
-    longer once, and have a whole multiple of the planned seconds. Behind a full queue, an I/O takes depth / IOPS.
+    longer once, and have a whole multiple of the planned seconds. Behind a full queue, an I/O takes depth / IOPS: at
+    most twice the mean latency of a queue that only fills and drains. Slices that stalled have few I/Os, so both count.
     """
     first = min((measurement.round for measurement in measured), default=0)
     longer = {}
@@ -143,12 +144,14 @@ def find_short_slices(measured: Sequence[Measurement], jobs: Iterable[Job]) -> d
         of_job = [measurement for measurement in measured if measurement.job == job.id]
         if not job.is_saturating or any(measurement.longer_s for measurement in of_job):
             continue
-        by_arm: dict[str, list[tuple[float, float]]] = {}
+        by_arm: dict[str, list[tuple[float, ...]]] = {}
         for measurement in of_job:
-            if measurement.round == first and (iops := measurement.metrics.get("iops")):
-                by_arm.setdefault(measurement.arm, []).append((iops, iops * measurement.seconds))
+            iops, latency = measurement.metrics.get("iops"), measurement.metrics.get("lat_mean")
+            if measurement.round == first and iops and latency:
+                figures = iops * measurement.seconds, min(job.depth / iops, 2 * latency)
+                by_arm.setdefault(measurement.arm, []).append(figures)
         medians = [tuple(map(median, zip(*slices, strict=True))) for slices in by_arm.values()]
-        full = max((job.depth / iops for iops, ios in medians if ios < FULL_QUEUES * job.depth), default=0.0)
+        full = max((seconds for ios, seconds in medians if ios < FULL_QUEUES * job.depth), default=0.0)
         times = math.ceil(min(_FULL_QUEUES_OF_LONGER * full, _LONGEST_SECONDS) / job.seconds)
         if times > 1:
             longer[job] = round((times - 1) * job.seconds, 6)
