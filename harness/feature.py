@@ -645,7 +645,7 @@ def cost_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
 def load_verbs() -> Iterator[Callable[[Any], None]]:
     """For each feature with verbs, the function that adds them to the subparsers of the command line.
 
-    Only they are imported, with their `commands.py`: a help text waits for no other (`find_spec` would import them).
+    Only they are imported, with their `commands.py`: a help text waits for no other.
     """
     return (module.add_commands for module in _load_modules("commands"))
 

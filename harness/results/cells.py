@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from harness.analysis import (
     MARGIN,
@@ -73,11 +73,17 @@ class MetricRecord(RecordValue):
 
     def __post_init__(self) -> None:
         """ValueError for a record that no run writes: the overhead is a ratio of its values."""
+        possible = all(0 < value <= LARGEST for value in (*self.host, *self.twin, *self.guest))
+        if self.overhead and not (possible and len(self.samples("host")) == len(self.samples("guest")) > 0):
+            raise ValueError("there is an overhead, but values of the host or the guest are missing or impossible")
+
+    @model_validator(mode="after")
+    def check_read(self) -> Self:
+        """ValueError for what was read, if its arms have not as many values."""
         arms = {arm: self.values(arm) for arm in ("host", "twin", "guest", "reference", "against")}
         arms |= {f"adjusted.{arm}": values for arm, values in self.adjusted.items()}
         require_as_many("blocks", max(map(len, arms.values())), **arms)
-        if self.overhead and not len(self.samples("host")) == len(self.samples("guest")) > 0:
-            raise ValueError("there is an overhead, but values of the host or the guest are missing")
+        return self
 
     def values(self, arm: str) -> tuple[float, ...]:
         """What was measured of an arm; empty without it."""
@@ -387,13 +393,15 @@ class CellRecord(RecordValue):
     better: bool | None = None
     """Whether that is shown, corrected for all cells of the run (Holm)."""
 
-    def __post_init__(self) -> None:
-        """ValueError for a record that no run writes: what it has of a block, it has of each."""
+    @model_validator(mode="after")
+    def check_read(self) -> Self:
+        """ValueError for what was read, if it has values of some blocks only."""
         of_blocks: dict[str, tuple[float, ...]] = {f"ios.{arm}": ios for arm, ios in self.ios.items()}
         # In runs of older versions, a block with too few I/Os has no value of a percentile.
         whole = {name: metric for name, metric in self.metrics.items() if METRICS[name].quantile is None}
         of_blocks |= {f"metrics.{name}": metric.host or metric.guest for name, metric in whole.items()}
         require_as_many("rounds", len(self.rounds), blocks=self.blocks, boots=self.boots, times=self.times, **of_blocks)
+        return self
 
     @property
     def better_than_host(self) -> bool:
