@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from statistics import fmean
+from statistics import fmean, median
 from typing import get_args
 
 from harness.analysis import CONFIDENCE, METRICS, Calls, Limit, Metric, Reason, Samples, Sequential, Verdict, decided
@@ -30,6 +30,7 @@ from harness.results import (
     host_drift,
 )
 from harness.results.contrasts import make_samples
+from harness.results.journal import Length
 from harness.results.metric_records import FEWEST_SAMPLES, count_rounds_needed, fewest_rounds, read_histogram
 from harness.results.validity import find_carry_overs, find_longer_slices, split_by_length
 from harness.scenario.plan import MOST_ROUNDS, Plan
@@ -44,19 +45,17 @@ class GroupProgress:
     A group has one series. Another one follows for jobs that need longer slices, or whose blocks were void.
 
     `started` is on the monotonic clock. `earlier` is the time in seconds for which an earlier part of the run measured
-    the series, `before` that of the series before it. `discarded` has the seconds at the beginning of each slice that
-    do not count, by job, and `longer` those by which its measured time is longer than planned. Of the bytes that the
-    series may write, `bytes_left`, it has `written` so many. `no_room` is true if another round would exceed the limit
-    of a disk. `last_look` is true if the time or the bytes were spent at the last look at the rounds. `left_out` says
-    of jobs why they are not measured again. `pauses` are those of all series of the group.
+    the series, `before` that of the series before it. `lengths` has the jobs whose slices are longer than planned. Of
+    `bytes_left`, the bytes that the series may write, it has `written` so many. `no_room` is true if another round
+    would exceed the limit of a disk. `last_look` is true if the time or the bytes were spent at the last look at the
+    rounds. `left_out` says of jobs why they are not measured again. `pauses` are those of all series of the group.
     """
 
     group: Group
     plan: Plan
     started: float
     before: float = 0.0
-    discarded: Mapping[Job, float] = field(default_factory=dict)
-    longer: Mapping[Job, float] = field(default_factory=dict)
+    lengths: Mapping[Job, Length] = field(default_factory=dict)
     bytes_left: float = math.inf
     left_out: dict[Job, str] = field(default_factory=dict)
     pauses: Pauses = field(default_factory=Pauses)
@@ -73,21 +72,20 @@ class GroupProgress:
 
     def make_next(
         self,
-        discarded: Mapping[Job, float],
+        lengths: Mapping[Job, Length],
         bytes_left: float,
         *,
-        longer: Mapping[Job, float] | None = None,
         cells: Collection[str] | None = None,
         rounds: int | None = None,
     ) -> GroupProgress:
-        """The next series: only these jobs, with this time at the beginning of each slice discarded.
+        """The next series: only these jobs, in slices of these lengths.
 
-        Slices are `longer` than planned by these seconds. With `cells`, only these cells, for so many `rounds`.
+        With `cells`, only these cells of them, for so many `rounds`.
         """
         others = {
             cell.id
             for cell in self.group.cells
-            if cell.job not in discarded or (cells is not None and cell.id not in cells)
+            if cell.job not in lengths or (cells is not None and cell.id not in cells)
         }
         looked = {cell.id for cell in self.open_cells} if self.last_look else set()
         return GroupProgress(
@@ -95,9 +93,8 @@ class GroupProgress:
             self.plan,
             time.monotonic(),
             self.elapsed + self.before,
-            discarded,
-            longer or {},
-            bytes_left if any(cell.writes for cell in self.group.cells if cell.job in discarded) else math.inf,
+            lengths,
+            bytes_left if any(cell.writes for cell in self.group.cells if cell.job in lengths) else math.inf,
             self.left_out,
             self.pauses,
             needed=rounds,
@@ -106,13 +103,13 @@ class GroupProgress:
         )
 
     def lengthen(self, job: Job) -> Job:
-        seconds = job.seconds + self.longer.get(job, 0.0)
-        return replace(job, ramp=job.ramp + self.discarded.get(job, 0.0), seconds=seconds)
+        longer, discarded = self.lengths.get(job, Length())
+        return replace(job, ramp=job.ramp + discarded, seconds=job.seconds + longer)
 
     def has(self, measurements: Sequence[Measurement]) -> bool:
         """Whether a stored round is one of this series: whether its slices are as long."""
-        lengths = {job.id: (self.longer.get(job, 0.0), discarded) for job, discarded in self.discarded.items()}
-        return all(measurement.length == lengths.get(measurement.job, (0.0, 0.0)) for measurement in measurements)
+        lengths = {job.id: length for job, length in self.lengths.items()}
+        return all(measurement.length == lengths.get(measurement.job, Length()) for measurement in measurements)
 
     @property
     def elapsed(self) -> float:
@@ -504,3 +501,60 @@ def _suggest_remedy(plan: Plan, rounds: int | None) -> str:
         return "use longer slices (runtime)"
     minutes = math.ceil(plan.seconds_of(rounds) / 60)
     return f"measure {rounds} rounds (--rounds={rounds}, or --time={minutes}min)"
+
+
+FULL_QUEUES = 1.5
+"""The fewest I/Os of a slice for each I/O in flight. In shorter slices, the queue mostly fills and drains, and a
+submission that stalls once ends a slice with its first I/O."""
+_FULL_QUEUES_OF_LONGER = 5
+"""The time of longer slices, in that of an I/O behind a full queue. Mean latencies are then a twelfth too low."""
+_LONGEST_SECONDS = 5.0
+
+
+def find_short_slices(measured: Sequence[Measurement], jobs: Iterable[Job]) -> dict[Job, Length]:
+    """The jobs with an arm whose I/Os are too slow for its slices, and what these must have beyond the plan's.
+
+    `measured` is that of a group. Its first round decides, so that a resumed run finds the same. A job's slices become
+    longer once, and have a whole multiple of the planned seconds. Behind a full queue, an I/O takes depth / IOPS: at
+    most twice the mean latency of a queue that only fills and drains. Slices that stalled have few I/Os, so both count.
+    """
+    first = min((measurement.round for measurement in measured), default=0)
+    longer = {}
+    for job in jobs:
+        of_job = [measurement for measurement in measured if measurement.job == job.id]
+        if not job.is_saturating or any(measurement.longer_s for measurement in of_job):
+            continue
+        by_arm: dict[str, list[tuple[float, ...]]] = {}
+        for measurement in of_job:
+            iops, latency = measurement.metrics.get("iops"), measurement.metrics.get("lat_mean")
+            if measurement.round == first and iops and latency:
+                figures = iops * measurement.seconds, min(job.depth / iops, 2 * latency)
+                by_arm.setdefault(measurement.arm, []).append(figures)
+        medians = [tuple(map(median, zip(*slices, strict=True))) for slices in by_arm.values()]
+        full = max((seconds for ios, seconds in medians if ios < FULL_QUEUES * job.depth), default=0.0)
+        times = math.ceil(min(_FULL_QUEUES_OF_LONGER * full, _LONGEST_SECONDS) / job.seconds)
+        if times > 1:
+            longer[job] = Length(longer_s=round((times - 1) * job.seconds, 6))
+    return longer
+
+
+def find_overlapped(
+    plan: Plan, group: Group, job: Job, records: Mapping[str, CellRecord], measured: Sequence[Measurement]
+) -> dict[str, int]:
+    """The cells of the job that have fewer than two blocks that count, although more were measured: slices overlapped.
+
+    By the cell's id, how many of its blocks were lost. A cell that is void for another reason does not count: it would
+    be void again. Once a job was measured for twice the plan's fewest rounds, it is not measured again.
+    """
+    blocks = {(measurement.round, measurement.block) for measurement in measured if measurement.job == job.id}
+    void = {
+        (measurement.round, measurement.block)
+        for measurement in measured
+        if measurement.job == job.id and measurement.overlap is not None
+    }
+    cells = [records[cell.id] for cell in group.cells if cell.job == job]
+    usable = [record for record in cells if record.skipped is None and record.verdict is not Verdict.VOID]
+    enough = min(FEWEST_SAMPLES, len(blocks))
+    if not void or len(blocks) >= 2 * plan.rounds * group.blocks:
+        return {}
+    return {record.id: len(blocks) - len(record.rounds) for record in usable if len(record.rounds) < enough}

@@ -292,7 +292,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[str, bool], dict[str, list[float]]] = {}
-        """How long the slices took, by the job's id and whether they ran in a guest, then by the arm's id."""
+        """How long slices took, or would have as planned, by the job's id and whether in a guest, then by arm."""
         self._cached: set[tuple[str, str]] = set()
         """The ids of jobs and of arms that write them to a cache, as far as they were asked for."""
         self._cancelled: list[float] = []
@@ -311,17 +311,11 @@ class Pauses:
                 continue
             longest = min(max([measurement.seconds, *(part.seconds for part in measurement.parts)]), most)
             of_job = self._seconds.setdefault((measurement.job, measurement.in_guest), {})
-            of_job.setdefault(measurement.arm, []).append(longest)
+            of_job.setdefault(measurement.arm, []).append(longest - measurement.longer_s)
         if timetable[0].round != self._round:
             self._round, self._closer = timetable[0].round, []
         self._closer += [-deviation for deviation in _compute_deviations(timetable)]
         self.jitter = _estimate_jitter(self._closer, _LOST_SLICES * median(slice_.wall for slice_ in timetable))
-
-    def lengthen(self, job: Job, seconds: float) -> None:
-        """From now on, slices of the job are longer by so many seconds. What follows their end takes as long."""
-        for (learned, _), by_arm in self._seconds.items():
-            if learned == job.id:
-                by_arm.update({arm: [took + seconds for took in of_arm] for arm, of_arm in by_arm.items()})
 
     def after(self, job: Job, *, in_guest: bool, rotational: bool, arm: Arm | None = None) -> float:
         """Seconds between a slice of `job` and the next slice. `rotational` means that the disk is a hard disk.

@@ -8,13 +8,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from statistics import median
+from enum import StrEnum
 from typing import Any, Protocol
 
-from harness.analysis import Reason, Verdict
+from harness.analysis import Reason
 from harness.errors import Unsupported
 from harness.events import Note
-from harness.measure.interim_analysis import GroupProgress, InterimAnalysis, warn_out_of_reach
+from harness.measure.interim_analysis import (
+    GroupProgress,
+    InterimAnalysis,
+    find_overlapped,
+    find_short_slices,
+    warn_out_of_reach,
+)
 from harness.measure.phases import MEASURE, Pauses, Phases
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
@@ -33,6 +39,7 @@ from harness.measure.spec import CampaignSpec
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results import CellRecord, Measurement, RunStore
+from harness.results.journal import Length
 from harness.results.records import CarryOverRecord
 from harness.results.validity import find_longer_slices, split_by_length
 from harness.scenario.plan import FIO_SHARE, Plan
@@ -40,23 +47,27 @@ from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, timetables
 from harness.units import format_duration, format_size
 
-_ENOUGH = 2
-"""Blocks with which a cell has an interval."""
+_FIRST_TOGETHER = 2
+"""The most rounds that are measured before it is known whether slices are long enough."""
+
+
+class Cause(StrEnum):
+    """Why jobs are measured again."""
+
+    SHORT = "slices were short for their I/Os"
+    CARRY_OVER = "carry-over between the arms"
+    OVERLAP = "slices overlapped"
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Jobs that are measured again, with the seconds at the beginning of each slice that do not count.
+    """Jobs that are measured again, with what their slices then have beyond the plan's.
 
-    `longer`: in longer slices because of carry-over, or because they were `short` for their I/Os; else because slices
-    overlapped. Then only the `cells` with these ids are measured, which have too few blocks, for so many `rounds`.
-    The measured time of a job's slices has so many `seconds` more than planned.
+    If slices overlapped, only the `cells` with these ids are measured, which have too few blocks, for so many `rounds`.
     """
 
-    discarded: Mapping[Job, float]
-    longer: bool
-    short: bool = False
-    seconds: Mapping[Job, float] = field(default_factory=dict)
+    cause: Cause
+    lengths: Mapping[Job, Length]
     cells: frozenset[str] | None = None
     rounds: int | None = None
 
@@ -65,23 +76,18 @@ class Again:
         return frozenset(arm.id for cell in cells for arm in cell.arms)
 
     @property
-    def cause(self) -> str:
-        if self.short:
-            return "slices were short for their I/Os"
-        return "carry-over between the arms" if self.longer else "slices overlapped"
-
-    @property
     def what(self) -> str:
-        jobs = ", ".join(
-            f"{job.id} ({self.seconds.get(job, 0.0) if self.short else seconds:g} s)" if self.longer else job.id
-            for job, seconds in self.discarded.items()
-        )
-        if self.short:
-            return f"{self.cause}, which took longer than a slice: measured again in slices longer by: {jobs}"
-        if self.longer:
-            return f"{self.cause}: measured again without the beginning of each slice: {jobs}"
-        number = len(self.cells or ())
-        return f"{self.cause}: {number} {'cell' if number == 1 else 'cells'} measured again: {jobs}"
+        lengths = self.lengths.items()
+        match self.cause:
+            case Cause.SHORT:
+                jobs = ", ".join(f"{job.id} ({length.longer_s:g} s)" for job, length in lengths)
+                return f"{self.cause}, which took longer than a slice: measured again in slices longer by: {jobs}"
+            case Cause.CARRY_OVER:
+                jobs = ", ".join(f"{job.id} ({length.discarded_s:g} s)" for job, length in lengths)
+                return f"{self.cause}: measured again without the beginning of each slice: {jobs}"
+            case Cause.OVERLAP:
+                number, jobs = len(self.cells or ()), ", ".join(job.id for job in self.lengths)
+                return f"{self.cause}: {number} {'cell' if number == 1 else 'cells'} measured again: {jobs}"
 
 
 def find_jobs_again(
@@ -93,91 +99,31 @@ def find_jobs_again(
     *,
     without: Collection[Job] = (),
 ) -> Again | None:
-    """The jobs of the next series: those with carry-over in longer slices, else those of which too few blocks count.
+    """The jobs of the next series: those that need longer slices, else those of which too few blocks count.
 
     `carry_over` and `measured` are those of the group. `records` is by cell id. The jobs `without` are left out.
     """
     jobs = [job for job in group.jobs if job not in without]
     if short := find_short_slices(measured, jobs):
-        return Again(dict.fromkeys(short, 0.0), longer=True, short=True, seconds=short)
+        return Again(Cause.SHORT, short)
     longest = {
-        job: max((measurement.length for measurement in measured if measurement.job == job.id), default=(0.0, 0.0))
+        job: max((measurement.length for measurement in measured if measurement.job == job.id), default=Length())
         for job in jobs
     }
-    seconds = {job: length[0] for job, length in longest.items()}
-    if discarded := find_longer_slices(carry_over, measured, jobs):
-        return Again(discarded, longer=True, seconds=seconds)
-    few = {job: cells for job in jobs if (cells := _find_overlapped(plan, group, job, records, measured))}
+    if longer := find_longer_slices(carry_over, measured, jobs):
+        lengths = {job: longest[job]._replace(discarded_s=seconds) for job, seconds in longer.items()}
+        return Again(Cause.CARRY_OVER, lengths)
+    few = {job: cells for job in jobs if (cells := find_overlapped(plan, group, job, records, measured))}
     if not few:
         return None
     lost = max(lost for cells in few.values() for lost in cells.values())
     ids = frozenset(cell for cells in few.values() for cell in cells)
     return Again(
-        {job: longest[job][1] for job in few},
-        longer=False,
-        seconds=seconds,
+        Cause.OVERLAP,
+        {job: longest[job] for job in few},
         cells=ids,
         rounds=min(math.ceil(lost / group.blocks), plan.rounds),
     )
-
-
-FULL_QUEUES = 1.5
-"""The fewest I/Os of a slice for each I/O in flight. In shorter slices, the queue mostly fills and drains, and a
-submission that stalls once ends a slice with its first I/O."""
-_FULL_QUEUES_OF_LONGER = 5
-"""The time of longer slices, in that of an I/O behind a full queue. Mean latencies are then a twelfth too low."""
-_LONGEST_SECONDS = 5.0
-_FIRST_TOGETHER = 2
-"""The most rounds that are measured before it is known whether slices are long enough."""
-
-
-def find_short_slices(measured: Sequence[Measurement], jobs: Iterable[Job]) -> dict[Job, float]:
-    """The jobs with an arm whose I/Os are too slow for its slices, and the seconds by which these must be longer.
-
-    `measured` is that of a group. Its first round decides, so that a resumed run finds the same. A job's slices become
-    longer once, and have a whole multiple of the planned seconds. Behind a full queue, an I/O takes depth / IOPS: at
-    most twice the mean latency of a queue that only fills and drains. Slices that stalled have few I/Os, so both count.
-    """
-    first = min((measurement.round for measurement in measured), default=0)
-    longer = {}
-    for job in jobs:
-        of_job = [measurement for measurement in measured if measurement.job == job.id]
-        if not job.is_saturating or any(measurement.longer_s for measurement in of_job):
-            continue
-        by_arm: dict[str, list[tuple[float, ...]]] = {}
-        for measurement in of_job:
-            iops, latency = measurement.metrics.get("iops"), measurement.metrics.get("lat_mean")
-            if measurement.round == first and iops and latency:
-                figures = iops * measurement.seconds, min(job.depth / iops, 2 * latency)
-                by_arm.setdefault(measurement.arm, []).append(figures)
-        medians = [tuple(map(median, zip(*slices, strict=True))) for slices in by_arm.values()]
-        full = max((seconds for ios, seconds in medians if ios < FULL_QUEUES * job.depth), default=0.0)
-        times = math.ceil(min(_FULL_QUEUES_OF_LONGER * full, _LONGEST_SECONDS) / job.seconds)
-        if times > 1:
-            longer[job] = round((times - 1) * job.seconds, 6)
-    return longer
-
-
-def _find_overlapped(
-    plan: Plan, group: Group, job: Job, records: Mapping[str, CellRecord], measured: Sequence[Measurement]
-) -> dict[str, int]:
-    """The cells of the job that have fewer than two blocks that count, although more were measured: slices overlapped.
-
-    By the cell's id, how many of its blocks were lost. A cell that is void for another reason does not count: it would
-    be void again. Once a job was measured for twice the plan's fewest rounds, it is not measured again.
-    """
-    blocks = {(measurement.round, measurement.block) for measurement in measured if measurement.job == job.id}
-    void = {
-        (measurement.round, measurement.block)
-        for measurement in measured
-        if measurement.job == job.id and measurement.overlap is not None
-    }
-    cells = [records[cell.id] for cell in group.cells if cell.job == job]
-    usable = [record for record in cells if record.skipped is None and record.verdict is not Verdict.VOID]
-    enough = min(_ENOUGH, len(blocks))
-    if not void or len(blocks) >= 2 * plan.rounds * group.blocks:
-        return {}
-    return {record.id: len(blocks) - len(record.rounds) for record in usable if len(record.rounds) < enough}
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +177,14 @@ def keep_promises(
     as in their last series. `begun` are the ids of the jobs that an earlier part of the run has begun to measure again.
     """
     kept, left_out = {}, {}
-    for job, discarded in again.discarded.items():
+    for job, length in again.lengths.items():
         cost = _estimate_cost(again, plan, group, job, measured)
         if job.id not in begun and (why := _explain_excess(again, plan, job, cost, left)):
             left_out[job] = why
         else:
-            kept[job] = discarded
+            kept[job] = length
             left = left.less(cost)
-    return replace(again, discarded=kept), left_out
+    return replace(again, lengths=kept), left_out
 
 
 def _estimate_cost(again: Again, plan: Plan, group: Group, job: Job, measured: Iterable[Measurement]) -> Cost:
@@ -249,7 +195,7 @@ def _estimate_cost(again: Again, plan: Plan, group: Group, job: Job, measured: I
         if measurement.arm in arms:
             by_arm.setdefault(measurement.arm, []).append(measurement)
     rounds = plan.rounds if again.rounds is None else again.rounds
-    seconds = rounds * group.blocks * (job.wall + again.discarded[job] + again.seconds.get(job, 0.0))
+    seconds = rounds * group.blocks * (job.wall + sum(again.lengths[job]))
     ran = ((written(of_arm, plan.span), add_fio_seconds(group, of_arm)) for of_arm in by_arm.values())
     rate = sum(moved / took for moved, took in ran if took > 0)
     writes = any(cell.writes for cell in group.cells if cell.job.id == job.id)
@@ -260,11 +206,11 @@ def _explain_excess(again: Again, plan: Plan, job: Job, cost: Cost, left: Cost) 
     """Why the job is not measured again, with the remedy; None if its cost is within what is left."""
     what = f"{again.cause}: not measured again"
     if cost.bytes > max(left.bytes, 0):
-        remedy = "use --rounds"
-        if again.short:
-            remedy = f'set runtime = "{job.seconds + again.seconds[job]:g} s" in the profile'
-        elif again.longer:
-            remedy = f'set ramp = "{job.ramp + again.discarded[job]:g} s" in the profile'
+        length, remedy = again.lengths[job], "use --rounds"
+        if again.cause is Cause.SHORT:
+            remedy = f'set runtime = "{job.seconds + length.longer_s:g} s" in the profile'
+        elif again.cause is Cause.CARRY_OVER:
+            remedy = f'set ramp = "{job.ramp + length.discarded_s:g} s" in the profile'
         return (
             f"{what}, because this would write {format_size(cost.bytes)} or more: of the "
             f"{format_size(plan.write_bytes)} that the plan promised to write at most, "
@@ -399,9 +345,10 @@ def plan_round(
     recorder, group = context.recorder, context.group
     number = recorder.next_round(group.id)
     before = recorder.of_group(group.id)
+    as_planned = {job.id: job for job in group.jobs}
 
     def pause(job: Job, arm: Arm) -> float:
-        return pauses.after(job, in_guest=arm.in_guest, rotational=rotational, arm=arm)
+        return pauses.after(as_planned[job.id], in_guest=arm.in_guest, rotational=rotational, arm=arm)
 
     def record(measurements: Sequence[Measurement]) -> None:
         recorder.add(measurements, fio_seconds=add_fio_seconds(group, measurements))
@@ -534,12 +481,29 @@ class GroupRounds(Policy):
             self._limit.note_refusal(refused)
 
     def _settle_short_slices(self) -> Reason | None:
-        """Measure jobs no longer whose slices are short for their I/Os. Why to stop, if these are all jobs."""
+        """Measure jobs no longer whose slices are short for their I/Os, if there is room for longer ones.
+
+        Why to stop, if these are all jobs.
+        """
         progress = self._progress
         open_jobs = {cell.job for cell in progress.open_cells}
         short = find_short_slices(self._recorder.of_group(progress.group.id), open_jobs)
-        progress.settle(cell.id for cell in progress.open_cells if cell.job in short)
-        return Reason.CARRY_OVER if open_jobs == short.keys() else None
+        again, _ = self._keep_promises(Again(Cause.SHORT, short))
+        progress.settle(cell.id for cell in progress.open_cells if cell.job in again.lengths)
+        return Reason.CARRY_OVER if open_jobs == again.lengths.keys() else None
+
+    def _keep_promises(self, wanted: Again) -> tuple[Again, Cost]:
+        """What of it keeps the plan's promises, and what is left for it. The other jobs are left out, which is told."""
+        progress = self._progress
+        measured = self._recorder.of_group(progress.group.id)
+        begun = _find_begun(wanted, self._stored)
+        left = Cost(self._compute_bytes_left(begun), progress.seconds_left)
+        ids = {measurement.job for measurement in begun}
+        again, left_out = keep_promises(wanted, progress.plan, progress.group, measured, left=left, begun=ids)
+        for job, why in left_out.items():
+            self._context.phases.events(Note(f"{progress.group.id}: {job.id}: {why}"))
+        progress.left_out.update(left_out)
+        return again, left
 
     def _continue_with_reads(self, refusal: LimitReached) -> bool:
         """End the jobs that write, and continue with those that only read. False if none can continue."""
@@ -561,22 +525,10 @@ class GroupRounds(Policy):
         records = self._recorder.records_of(group.cells)
         carry_over = self._recorder.carry_over(group.id)
         while wanted := find_jobs_again(plan, group, carry_over, records, measured, without=progress.left_out):
-            begun = _find_begun(wanted, self._stored)
-            left = Cost(self._compute_bytes_left(begun), progress.seconds_left)
-            again, left_out = keep_promises(
-                wanted, plan, group, measured, left=left, begun={measurement.job for measurement in begun}
-            )
-            for job, why in left_out.items():
-                self._context.phases.events(Note(f"{group.id}: {job.id}: {why}"))
-            progress.left_out.update(left_out)
-            if again.discarded:
+            again, left = self._keep_promises(wanted)
+            if again.lengths:
                 self._context.phases.events(Note(again.what))
-                if again.short:
-                    for job in again.discarded:
-                        progress.pauses.lengthen(job, again.seconds[job])
-                return progress.make_next(
-                    again.discarded, left.bytes, longer=again.seconds, cells=again.cells, rounds=again.rounds
-                )
+                return progress.make_next(again.lengths, left.bytes, cells=again.cells, rounds=again.rounds)
         return None
 
     def _compute_bytes_left(self, begun: Sequence[Measurement]) -> float:
@@ -605,7 +557,7 @@ class GroupRounds(Policy):
         left = progress.fewest - progress.rounds
         if not self._recorder.of_group(progress.group.id):
             left = min(left, _FIRST_TOGETHER)
-        self._together = 1 if progress.discarded else progress.plan.count_together(progress.group, left)
+        self._together = 1 if progress.lengths else progress.plan.count_together(progress.group, left)
 
         def count_bytes(measurements: Sequence[Measurement]) -> None:
             progress.written += written(measurements, progress.plan.span)
@@ -624,7 +576,7 @@ class GroupRounds(Policy):
 
 def _find_begun(again: Again, stored: Iterable[Sequence[Measurement]]) -> list[Measurement]:
     """What an earlier part of the run measured of these jobs in the first round of their series; empty without one."""
-    jobs = {(job.id, (again.seconds.get(job, 0.0), discarded)) for job, discarded in again.discarded.items()}
+    jobs = {(job.id, length) for job, length in again.lengths.items()}
     of_jobs = (
         [measurement for measurement in measurements if (measurement.job, measurement.length) in jobs]
         for measurements in stored

@@ -187,10 +187,9 @@ class _CellBlocks:
 
 def _describe_longer_slices(longest: _CellBlocks, shorter: _CellBlocks) -> LongerSlices | None:
     """What the cell's shorter slices gave; None if there are none, or if no block of them is complete."""
-    naive = shorter.overhead if longest.slices.all else None
-    if naive is None:
+    first = next(iter(longest.slices.all), None)
+    if first is None or (naive := shorter.overhead) is None:
         return None
-    first = longest.slices.all[0]
     return LongerSlices(first.discarded_s, naive.loss, first.longer_s)
 
 

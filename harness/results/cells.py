@@ -395,9 +395,8 @@ class CellRecord(RecordValue):
 
     @model_validator(mode="after")
     def check_read(self) -> Self:
-        """ValueError for what was read, if it has values of some blocks only."""
+        """ValueError for what was read, if a block lacks values. In runs of older versions, it may lack percentiles."""
         of_blocks: dict[str, tuple[float, ...]] = {f"ios.{arm}": ios for arm, ios in self.ios.items()}
-        # In runs of older versions, a block with too few I/Os has no value of a percentile.
         whole = {name: metric for name, metric in self.metrics.items() if METRICS[name].quantile is None}
         of_blocks |= {f"metrics.{name}": metric.host or metric.guest for name, metric in whole.items()}
         require_as_many("rounds", len(self.rounds), blocks=self.blocks, boots=self.boots, times=self.times, **of_blocks)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from harness.model.counters import Counters
 from harness.model.mode import Place
@@ -45,6 +45,13 @@ class BackupCounts(RecordValue):
     """Bytes per second that it copied, by libvirt's progress of the job."""
     after: float = 0.0
     """Seconds after the requested time until it had ended, and the job's last I/O."""
+
+
+class Length(NamedTuple):
+    """The seconds that a slice has beyond the plan's. Of the slices of one job, only the longest count."""
+
+    longer_s: float = 0.0
+    discarded_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +115,8 @@ class Measurement(RecordValue):
         return self.arm.startswith(f"{Place.GUEST}:")
 
     @property
-    def length(self) -> tuple[float, float]:
-        """What it has beyond the plan's slices. Of one job, only the longest slices count."""
-        return self.longer_s, self.discarded_s
+    def length(self) -> Length:
+        return Length(self.longer_s, self.discarded_s)
 
     @property
     def of_several(self) -> bool:

@@ -18,7 +18,7 @@ from harness.model.job import Job
 from harness.model.mode import OPTIONS, Cell, Mode, Place
 from harness.model.option import NOTHING, Effective
 from harness.results.cells import LongerSlices, ValidityCheck
-from harness.results.journal import Measurement
+from harness.results.journal import Length, Measurement
 from harness.results.records import CarryOverRecord, DriftRecord
 from harness.scenario.timetable import rebuilds, stays_in_cache, takes_turns
 from harness.units import format_duration, format_size
@@ -335,9 +335,9 @@ def find_carry_overs(
     for job in jobs:
         lengths = sorted({measurement.length for measurement in measurements if measurement.job == job.id})
         tests += [
-            (job, length[1], find_carry_over(_collect_observations(measurements, job, length)))
+            (job, length.discarded_s, find_carry_over(_collect_observations(measurements, job, length)))
             for length in lengths
-            if length[0] == lengths[-1][0]
+            if length.longer_s == lengths[-1].longer_s
         ]
     enough = len({job for job, _, tested in tests if tested.enough})
     error_rate = CARRY_OVER_ERROR_RATE / (max(enough, 1) * looks)
@@ -387,7 +387,7 @@ def split_by_length(measurements: Iterable[Measurement]) -> tuple[list[Measureme
     Of the replaced ones, only the shortest slices are returned: the result without any discarding.
     """
     several = list(measurements)
-    lengths: dict[tuple[str, str], set[tuple[float, float]]] = {}
+    lengths: dict[tuple[str, str], set[Length]] = {}
     for slice_ in several:
         lengths.setdefault((slice_.group, slice_.job), set()).add(slice_.length)
     counted, replaced = [], []
@@ -404,10 +404,8 @@ def note_longer(job: Job, longer: LongerSlices | None) -> list[str]:
     """That the cell's slices are longer than the profile's, if its I/Os were too slow for those."""
     if longer is None or not longer.longer_s:
         return []
-    planned, measured = (format_duration(seconds) for seconds in (job.seconds, job.seconds + longer.longer_s))
-    return [
-        f"slices of {measured} instead of {planned}, which were short for its I/Os: they said {longer.naive.point:.1%}"
-    ]
+    planned, ran = (format_duration(seconds) for seconds in (job.seconds, job.seconds + longer.longer_s))
+    return [f"slices of {ran} instead of {planned}, which were short for its I/Os: they said {longer.naive.point:.1%}"]
 
 
 def note_carry_over(records: Sequence[CarryOverRecord], longer: LongerSlices | None) -> list[str]:
@@ -436,9 +434,7 @@ def note_carry_over(records: Sequence[CarryOverRecord], longer: LongerSlices | N
     return [f"carry-over: {effect}, so the first {longer.discarded_s:g} s of each slice do not count; {before}{doubt}"]
 
 
-def _collect_observations(
-    measurements: Sequence[Measurement], job: Job, length: tuple[float, float]
-) -> list[Observation]:
+def _collect_observations(measurements: Sequence[Measurement], job: Job, length: Length) -> list[Observation]:
     """The slices of the job with this length, if another slice ran directly before.
 
     An arm that always follows itself shows nothing: its slices have a timetable of their own. It is left out.

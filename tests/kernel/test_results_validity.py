@@ -383,7 +383,7 @@ def test_slices_that_are_short_for_their_ios_are_named_with_the_remedy() -> None
         "guest:raw: slices of 820 ms are short for I/Os of 320 ms: while the queue fills and drains, "
     )
     assert note.endswith('latencies are 19% too low (IOPS are not); set `runtime = "2 s"` in the profile')
-    # The same slices are long enough for a disk of 1000 IOPS. A process that cannot fill the queue is no slow disk.
+    # A disk of 1000 IOPS does enough I/Os in such slices. If a process cannot fill the queue, its disk is not slow.
     long_enough = replace(counted(metrics={"iops": 1000.0, "lat_mean": 0.031}), seconds=0.53)
     assert saturation_notes([long_enough], depth=32) == ()
     slow_process = replace(counted(metrics={"iops": 100.0, "lat_mean": 0.01}), seconds=0.82)

@@ -70,7 +70,7 @@ class RecordedMeasurer(StandIn):
             number, _ = segment.place_of(planned)
             started = 1_760_000_000.0 + 600 * segment.number + SECONDS * len(self.of_round)
             arm, job = planned.arm, planned.job
-            as_asked = next(each for each in group.jobs if each.id == job.id)
+            as_asked = next(planned_job for planned_job in group.jobs if planned_job.id == job.id)
             discarded, longer = job.ramp - as_asked.ramp, job.seconds - as_asked.seconds
             played = recording[job.id]
             if not played["guest"]:

@@ -61,7 +61,7 @@ def test_slices_that_overlapped_are_measured_again_as_long_as_they_were() -> Non
     plan = a_plan()
     found = again(plan, [*a_round(plan, 1), *a_round(plan, 2), *a_round(plan, 3, discarded=4.0, overlap="host")])
     assert found is not None
-    assert {job.id: seconds for job, seconds in found.discarded.items()} == {JOB: 4.0}
+    assert {job.id: length.discarded_s for job, length in found.lengths.items()} == {JOB: 4.0}
 
 
 def test_a_job_with_two_blocks_that_count_is_not_measured_again() -> None:

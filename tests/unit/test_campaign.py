@@ -522,7 +522,7 @@ def test_a_job_whose_ios_take_longer_than_a_slice_is_measured_in_longer_ones(
     heard: list[Event] = []
     run = measured(campaign(store, resume=False, of=alternating, measurer=SlowDevice, heard=heard.append))
     # Two rounds share their timetables. After them, slices take at most five seconds.
-    by_round = {each.round: each.longer_s for each in store.read_journal().measurements}
+    by_round = {slice_.round: slice_.longer_s for slice_ in store.read_journal().measurements}
     assert by_round == {1: 0.0, 2: 0.0, 3: 4.0, 4: 4.0}
     cell = the_guest(run)
     assert set(cell.rounds) == {3, 4}
@@ -538,16 +538,30 @@ def test_other_jobs_of_the_group_keep_their_slices(store: RunStore) -> None:
         def measure(self, group: Group, segment: RoundSegment, began: Callable[[Slice], None]) -> list[Measurement]:
             several = super().measure(group, segment, began)
             return [
-                replace(each, metrics={"iops": 1e4, "lat_mean": 0.0032}) if each.job == WRITES else each
-                for each in several
+                replace(slice_, metrics={"iops": 1e4, "lat_mean": 0.0032}) if slice_.job == WRITES else slice_
+                for slice_ in several
             ]
 
     of = draining_scenario("randread-4k", "randwrite-4k")
     measured(campaign(store, resume=False, of=of, measurer=SlowReads))
     by_round: dict[str, dict[int, float]] = {}
-    for each in store.read_journal().measurements:
-        by_round.setdefault(each.job, {})[each.round] = each.longer_s
+    for slice_ in store.read_journal().measurements:
+        by_round.setdefault(slice_.job, {})[slice_.round] = slice_.longer_s
     assert by_round == {"randread-4k-qd32": {1: 0.0, 2: 0.0, 3: 4.0, 4: 4.0}, WRITES: {1: 0.0, 2: 0.0}}
+
+
+def test_a_job_without_the_time_for_longer_slices_is_measured_as_planned(
+    store: RunStore, alternating: Scenario
+) -> None:
+    heard: list[Event] = []
+    profile = replace(alternating.profiles[0], rounds=3, most_rounds=3, time_limit=60.0)
+    of = replace(alternating, profiles=(profile,))
+    run = measured(campaign(store, resume=False, of=of, measurer=SlowDevice, heard=heard.append))
+    assert {slice_.round: slice_.longer_s for slice_ in store.read_journal().measurements} == {1: 0.0, 2: 0.0, 3: 0.0}
+    assert set(the_guest(run).rounds) == {1, 2, 3}
+    (told,) = (str(event) for event in heard if "not measured again" in str(event))
+    assert "slices were short for their I/Os" in told
+    assert "use a longer --time" in told
 
 
 def test_a_run_that_was_interrupted_in_slices_for_slow_ios_goes_on_with_them(
@@ -559,7 +573,7 @@ def test_a_run_that_was_interrupted_in_slices_for_slow_ios_goes_on_with_them(
     first.close(interrupted=True)
     again = measured(campaign(store, resume=True, of=alternating, measurer=SlowDevice))
     assert set(the_guest(again).rounds) == {3, 5}
-    assert {each.round: each.longer_s for each in store.read_journal().measurements}[5] == 4.0
+    assert {slice_.round: slice_.longer_s for slice_ in store.read_journal().measurements}[5] == 4.0
 
 
 def test_the_efficiency_of_a_run_that_goes_on_counts_what_it_measured_before(store: RunStore) -> None:

@@ -13,10 +13,11 @@ import pytest
 from harness.analysis import Reason
 from harness.events import Event, Note
 from harness.measure.interim_analysis import GroupProgress
-from harness.measure.rounds import Again, Cost, compute_bytes_left, keep_promises, written
+from harness.measure.rounds import Again, Cause, Cost, compute_bytes_left, keep_promises, written
 from harness.measure.series import RoundSegment
 from harness.model.counters import Transferred
 from harness.results import Measurement, Run, RunStore
+from harness.results.journal import Length
 from harness.scenario.plan import FIO_SHARE, Plan
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
@@ -29,6 +30,7 @@ from tests.unit.recorded_campaign import SECONDS, Played, RecordedMeasurer, writ
 
 GB = 1e9
 WRITE, READ, LARGER = "randwrite-4k-qd32", "randread-4k-qd32", "randwrite-16k-qd32"
+DISCARDED = Length(discarded_s=12.0)
 SHALLOW = "randwrite-4k-qd16"
 
 
@@ -342,40 +344,44 @@ def test_a_job_is_expected_to_write_as_much_per_second_as_before_on_each_arm() -
     (group,) = plan.groups
     guest = slices(plan, WRITE, "guest:passthrough", count=1, fio_written=600)
     before = [*slices(plan, WRITE, "host", disk_written=3000), *guest]
-    again = Again({group.jobs[0]: 12.0}, longer=True)
+    again = Again(Cause.CARRY_OVER, {group.jobs[0]: DISCARDED})
+    longer_slices = Again(Cause.SHORT, {group.jobs[0]: Length(longer_s=12.0)})
     # 1000 and 200 bytes per second of fio, in 2 rounds of 6 blocks of 15 s.
     expected = (1000 + 200) * 2 * 6 * 15
     for left, fits in ((expected, True), (expected - 1, False)):
         kept, left_out = keep_promises(again, plan, group, before, left=Cost(left, math.inf), begun=())
-        assert (bool(kept.discarded), bool(left_out)) == (fits, not fits)
+        assert (bool(kept.lengths), bool(left_out)) == (fits, not fits)
+        kept, left_out = keep_promises(longer_slices, plan, group, before, left=Cost(left, math.inf), begun=())
+        assert (bool(kept.lengths), bool(left_out)) == (fits, not fits)
+    assert 'set runtime = "15 s" in the profile' in left_out[group.jobs[0]]
     # In slices of 15 s, it wrote less per second.
     longer = [replace(each, discarded_s=12.0) for each in before]
-    again = Again({group.jobs[0]: 12.0}, longer=False)
+    again = Again(Cause.OVERLAP, {group.jobs[0]: DISCARDED})
     kept, _ = keep_promises(again, plan, group, [*before, *longer], left=Cost(expected / 5, math.inf), begun=())
-    assert kept.discarded
+    assert kept.lengths
 
 
 def test_jobs_that_fit_alone_but_not_together_are_taken_in_order() -> None:
     plan = a_plan("randwrite-4k", "randread-4k", "randwrite-16k")
     (group,) = plan.groups
     before = [each for job in (WRITE, READ, LARGER) for each in slices(plan, job, "host", disk_written=3000)]
-    again = Again(dict.fromkeys(group.jobs, 12.0), longer=True)
+    again = Again(Cause.CARRY_OVER, dict.fromkeys(group.jobs, DISCARDED))
     of_job = 1000 * 2 * 6 * 15
     kept, left_out = keep_promises(again, plan, group, before, left=Cost(1.5 * of_job, math.inf), begun=())
-    assert [job.id for job in kept.discarded] == [WRITE, READ]
+    assert [job.id for job in kept.lengths] == [WRITE, READ]
     assert [job.id for job in left_out] == [LARGER]
     seconds = 2 * 6 * 15 / FIO_SHARE
     kept, left_out = keep_promises(again, plan, group, before, left=Cost(math.inf, 2.5 * seconds), begun=())
-    assert [job.id for job in kept.discarded] == [WRITE, READ]
+    assert [job.id for job in kept.lengths] == [WRITE, READ]
     # What an earlier part has begun is continued, and leaves less to the others.
     kept, left_out = keep_promises(again, plan, group, before, left=Cost(0.5 * of_job, math.inf), begun=[WRITE])
-    assert [job.id for job in kept.discarded] == [WRITE, READ]
+    assert [job.id for job in kept.lengths] == [WRITE, READ]
 
 
 def test_a_series_is_spent_when_another_average_round_exceeds_its_bytes() -> None:
     plan = a_plan().with_rounds(12)
     (group,) = plan.groups
-    series = GroupProgress(group, plan, time.monotonic()).make_next({group.jobs[0]: 12.0}, bytes_left=1000)
+    series = GroupProgress(group, plan, time.monotonic()).make_next({group.jobs[0]: DISCARDED}, bytes_left=1000)
     assert (series.spent, series.reachable) == (None, None)
     series.rounds, series.written = 3, 750
     assert (series.spent, series.reachable) == (None, 4)
@@ -386,6 +392,6 @@ def test_a_series_is_spent_when_another_average_round_exceeds_its_bytes() -> Non
 def test_a_series_that_only_reads_has_no_limit_of_bytes() -> None:
     plan = a_plan("randread-4k")
     (group,) = plan.groups
-    series = GroupProgress(group, plan, time.monotonic()).make_next({group.jobs[0]: 12.0}, bytes_left=-1)
+    series = GroupProgress(group, plan, time.monotonic()).make_next({group.jobs[0]: DISCARDED}, bytes_left=-1)
     series.rounds, series.written = 1, 4096
     assert (series.spent, series.reachable) == (None, None)

@@ -445,7 +445,7 @@ def _answer_section(section: Section) -> tuple[Answer, ...]:
 def _count_blocks_to_decide(mode_change: ModeChange) -> float | None:
     """How many more blocks of each job would show a change, or that it is negligible.
 
-    None if there is no interval, or if more than `MOST_SAMPLES` would be needed.
+    None without an interval, and if it would take more than `MOST_SAMPLES`.
     An expectation from the mean and the scatter of the samples so far, as for `count_samples_to_show`.
     """
     change = mode_change.change
