@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from harness.analysis import CONFIDENCE, METRICS, Look, Sequential, Verdict
 from harness.errors import ResultsError
@@ -16,7 +17,7 @@ from harness.model.job import Job
 from harness.model.mode import Arm, Budget, Cell, Mode, Place, find_setting_changes
 from harness.model.option import NOTHING, Effective
 from harness.results.byte_counts import ReadAhead, check_bytes
-from harness.results.cells import CellRecord, LongerSlices, ValidityCheck
+from harness.results.cells import ArmName, CellRecord, LongerSlices, ValidityCheck
 from harness.results.contrasts import (
     AdjustedValues,
     Blocks,
@@ -55,6 +56,7 @@ from harness.results.validity import (
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 
+Account = TypeVar("Account")
 Check = Callable[[Cell, Sequence[Measurement]], Iterable[ValidityCheck]]
 """Checks the measurements of one cell, in the order of time."""
 
@@ -107,11 +109,24 @@ class AssembledRun:
     scenarios: Sequence[Scenario] = ()
     groups: Sequence[Group] = ()
 
-    def tabulate_on(self, layout: type[Kind]) -> dict[str, CellSlices]:
-        """The slices of the cells on a layout of this class that overlapped no other, by the cell's id."""
+    def account_arms(
+        self, layout: type[Kind], account: Callable[[Iterable[Measurement]], Account | None]
+    ) -> Iterator[tuple[str, dict[ArmName, Account]]]:
+        """What `account` makes of the slices of each arm that overlapped no other, for each cell on such a layout.
+
+        The id of the cell, and the accounts by arm. Arms without an account are left out, and cells without any.
+        """
         groups = {cell.id: group.id for group in self.groups for cell in group.cells}
         cells = [cell for cell in self.cells if isinstance(cell.mode.layout, layout) and cell.id in groups]
-        return tabulate(cells, groups, (slice_ for slice_ in self.measurements if slice_.overlap is None))
+        table = tabulate(cells, groups, (slice_ for slice_ in self.measurements if slice_.overlap is None))
+        for cell, slices in table.items():
+            arms: dict[ArmName, Account] = {
+                place.value: made
+                for place, of_arm in slices.arms.items()
+                if place.value in ("host", "twin", "guest") and (made := account(of_arm.values())) is not None
+            }
+            if arms:
+                yield cell, arms
 
 
 def assemble(
@@ -250,11 +265,7 @@ def _make_cell_record(
             *late_counter_notes(slices),
             *saturation_notes(slices, depth=job.depth if job.is_saturating else None),
             *note_missing_syncs(blocks.compared, counts),
-            *(
-                ()
-                if impossible
-                else note_too_few_ios(dict.fromkeys(rule.metric for rule in context.budgets.values()), metrics, counts)
-            ),
+            *(() if impossible else note_too_few_ios(context.budgets.values(), metrics, counts)),
         ),
         skipped=context.skipped,
         accounting={

@@ -258,22 +258,15 @@ def contrast(left: Series | None, right: Series | None, *, confidence: float = C
     return Contrast(left, right, confidence)
 
 
-def compare_series(
-    before: Series,
-    after: Series,
-    *,
-    confidence: float = CONFIDENCE,
-    margin: float = MARGIN,
-) -> Change:
+def compare_series(before: Series, after: Series, *, confidence: float, margin: float = MARGIN) -> Change:
     """`after` as a multiple of `before`, if they share no block: of two runs, or of two guests in turn."""
-    samples = [Samples(side.boots, resolution=side.metric.resolution) for side in (before, after)]
     return estimate_change(
         before.values,
         after.values,
         confidence=confidence,
         margin=margin,
-        samples_before=samples[0],
-        samples_after=samples[1],
+        samples_before=Samples(before.boots, resolution=before.metric.resolution),
+        samples_after=Samples(after.boots, resolution=after.metric.resolution),
     )
 
 
@@ -378,8 +371,10 @@ def _pair_guests(pairs: Sequence[CellPair], metric: str) -> tuple[Series, Series
     return before, after
 
 
-def _arms(cells: Sequence[CellRecord], metric: str, place: Place) -> list[Series]:
-    return [series for cell in cells if (series := cell.series(metric, place)) is not None]
+def _arms(cells: Sequence[CellRecord], metric: str | None, place: Place) -> list[Series]:
+    """By the metric; None for the throughput of each cell."""
+    all_series = (cell.series(metric or cell.throughput_name, place) for cell in cells)
+    return [series for series in all_series if series is not None]
 
 
 def _relate_to_host(cells: Sequence[CellRecord], metric: str) -> Series:
@@ -405,15 +400,8 @@ def loss_over_jobs(
 
     By `metric`, or the throughput of each cell, and with the highest confidence of the cells, or another one.
     """
-    left, right = (
-        average_over_jobs(
-            [series for cell in cells if (series := cell.series(metric or cell.throughput_name, place)) is not None]
-        )
-        for place in (than, of)
-    )
-    if confidence is None:
-        confidence = max(cell.confidence for cell in cells)
-    over_jobs = contrast(left, right, confidence=confidence)
+    left, right = (average_over_jobs(_arms(cells, metric, place)) for place in (than, of))
+    over_jobs = contrast(left, right, confidence=confidence or max(cell.confidence for cell in cells))
     assert over_jobs is not None
     return over_jobs.loss
 

@@ -23,7 +23,7 @@ from harness.analysis import (
     pool_percentiles,
     reduce_bins,
 )
-from harness.model.mode import Place
+from harness.model.mode import Budget, Place
 from harness.results.cells import CellRecord, MetricRecord, PooledPercentile
 from harness.results.contrasts import Blocks, Series, contrast
 from harness.results.journal import Measurement
@@ -64,24 +64,17 @@ def pool_blocks(metric: Metric, blocks: Blocks, counts: Counts) -> dict[Place, t
     """
     if any(sum(counts[metric.of][arm]) < metric.fewest_ios for arm in blocks.arms):
         return {}
-    if metric.quantile is None:
-        if metric.of == "ios" or blocks.has(metric.name):
-            return {}
-        return {
-            arm: tuple(
-                map(
-                    math.exp,
-                    pool_means([slice_.metrics.get(metric.name, 0.0) for slice_ in slices], counts[metric.of][arm]),
-                )
-            )
-            for arm, slices in blocks.arms.items()
-        }
-    return {
-        arm: tuple(
-            map(math.exp, pool_percentiles([read_histogram(slice_, metric.of) for slice_ in slices], metric.quantile))
-        )
-        for arm, slices in blocks.arms.items()
-    }
+    if metric.quantile is None and (metric.of == "ios" or blocks.has(metric.name)):
+        return {}
+    pooled = {}
+    for arm, slices in blocks.arms.items():
+        if metric.quantile is None:
+            means = [slice_.metrics.get(metric.name, 0.0) for slice_ in slices]
+            logs = pool_means(means, counts[metric.of][arm])
+        else:
+            logs = pool_percentiles([read_histogram(slice_, metric.of) for slice_ in slices], metric.quantile)
+        pooled[arm] = tuple(map(math.exp, logs))
+    return pooled
 
 
 def pool_percentile(metric: Metric, whole: Whole, confidence: float) -> dict[str, PooledPercentile]:
@@ -116,9 +109,9 @@ def reduce_histograms(whole: Whole) -> dict[Calls, dict[str, LatencyHistogram]]:
     return {of: arms for of, arms in latency_histograms.items() if arms}
 
 
-def note_too_few_ios(names: Iterable[str], metrics: Mapping[str, MetricRecord], counts: Counts) -> Iterator[str]:
-    """Why percentiles of these names, which have a budget, cannot be judged."""
-    for name in names:
+def note_too_few_ios(budgets: Iterable[Budget], metrics: Mapping[str, MetricRecord], counts: Counts) -> Iterator[str]:
+    """Why percentiles with one of these budgets cannot be judged."""
+    for name in dict.fromkeys(budget.metric for budget in budgets):
         metric, record = METRICS[name], metrics.get(name)
         ios = counts[metric.of]
         blocks = len(record.samples(Place.HOST)) if record is not None else 0

@@ -14,7 +14,7 @@ On a node of Proxmox VE, the storage has the client (`krbd`), and Proxmox VE cre
 of a VM. `open_volume` in `images.py` maps them on the node with the login of the storage. The run holds the device
 open, because Proxmox VE unmaps it whenever it stops the VM.
 
-If all OSDs of the cluster are on the host itself, its disks show what reaches them: `replicas.py` compares these bytes
+If all OSDs of the cluster are on the host itself, its disks show what reaches them: `report.py` compares these bytes
 with those of fio times the replicas of the pool.
 """
 
@@ -99,7 +99,7 @@ def _describe(mode: Mode) -> str | None:
 
 
 def _load_records() -> tuple[FeatureRecords, ...]:
-    from harness.features.rbd.replicas import RbdRecord, account_cells
+    from harness.features.rbd.report import RbdRecord, account_cells
 
     return (
         FeatureRecords(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analysis.estimate import Change
 from harness.feature import FeatureReport, ReportPlace, Subject
-from harness.features.rbd.replicas import OsdBytes, RbdRecord
+from harness.model.counters import Transferred
 from harness.model.layout import Rbd
+from harness.model.values import RecordValue
 from harness.report.blocks import (
     MOST_DIFFERENCES,
     MOST_LISTED,
@@ -26,7 +27,8 @@ from harness.report.blocks import (
 from harness.report.numbers import count, percent_with_interval, short, significant
 from harness.report.section import Section
 from harness.report.verdicts import link_cell
-from harness.results import CellRecord
+from harness.results import ArmName, CellRecord, Measurement
+from harness.results.assemble import AssembledRun
 from harness.results.contrasts import CellPair, compare_guests
 
 _TITLE = "krbd or librbd?"
@@ -36,6 +38,47 @@ METADATA_BYTES = 8 * 1024
 """The most that an OSD writes for its log and its database for each write. 3.5 KiB were seen with Ceph 18.2.7."""
 DEFERRED_BYTES = 64 * 1024
 """Smaller writes may go to the log first, and to their place later: `bluestore_prefer_deferred_size_hdd` of Ceph."""
+
+
+@dataclass(frozen=True, slots=True)
+class OsdBytes(RecordValue):
+    """The bytes of one arm over all slices: by fio, and on the disks of all OSDs together."""
+
+    fio: Transferred
+    """By fio."""
+    disks: Transferred
+    """On the disks, also for others."""
+
+    @property
+    def copies(self) -> float | None:
+        """Bytes written to the disks for each byte that fio wrote; None if it wrote nothing."""
+        return self.disks.written / self.fio.written if self.fio.written else None
+
+
+@dataclass(frozen=True, slots=True)
+class RbdRecord(RecordValue):
+    """What the disks of the cluster moved in the job of a cell. Only of a cluster whose OSDs are all on the host."""
+
+    cell: str
+    """The id of the cell."""
+    arms: Mapping[ArmName, OsdBytes]
+    """By arm; without arms whose disks were not counted."""
+
+
+def account_cells(run: AssembledRun) -> tuple[RbdRecord, ...]:
+    """A record for each cell on an image with an arm whose disks were counted, in the order of the cells."""
+    return tuple(RbdRecord(cell, arms) for cell, arms in run.account_arms(Rbd, _account))
+
+
+def _account(slices: Iterable[Measurement]) -> OsdBytes | None:
+    """The bytes of these slices of one arm; None if the disks were not counted."""
+    counted = [(slice_.counters.fio, disks) for slice_ in slices if (disks := slice_.counters.storage) is not None]
+    if not counted:
+        return None
+    return OsdBytes(
+        fio=sum((Transferred(fio.read, fio.written) for fio, _ in counted), Transferred()),
+        disks=sum((disks for _, disks in counted), Transferred()),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
 
 
 def _load_records() -> tuple[FeatureRecords, ...]:
-    from harness.features.zfs.records import ZfsRecord, account_cells
+    from harness.features.zfs.report import ZfsRecord, account_cells
 
     return (
         FeatureRecords(

@@ -2,20 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.feature import FeatureReport, ReportPlace, Subject
-from harness.features.zfs.records import MovedBytes, ZfsRecord
+from harness.model.counters import Transferred
 from harness.model.layout import OnZfs
+from harness.model.values import RecordValue
 from harness.report.blocks import MOST_LISTED, Aside, Block, Column, Heading, Row, first, make_table
 from harness.report.numbers import significant
 from harness.report.section import Section
-from harness.results import CellRecord
+from harness.results import ArmName, CellRecord, Measurement
+from harness.results.assemble import AssembledRun
 from harness.units import format_size
 
 _STANDS_OUT = 2.0
 """From so many times the bytes that must be moved at least, a sentence names what the disks move."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedBytes(RecordValue):
+    """Bytes of the disks below an arm for each byte that fio read or wrote there, over all slices."""
+
+    read: float
+    """Bytes that the disks read."""
+    written: float
+    """Bytes that they wrote."""
+
+    @property
+    def both(self) -> float:
+        return self.read + self.written
+
+
+@dataclass(frozen=True, slots=True)
+class ZfsRecord(RecordValue):
+    """What the disks of the pool moved in the job of a cell. On a storage in use, also for others."""
+
+    cell: str
+    """The id of the cell."""
+    arms: Mapping[ArmName, MovedBytes]
+    """By arm; without arms whose disks were not counted."""
+
+
+def account_cells(run: AssembledRun) -> tuple[ZfsRecord, ...]:
+    """A record for each cell on ZFS with an arm whose disks were counted, in the order of the cells."""
+    return tuple(ZfsRecord(cell, arms) for cell, arms in run.account_arms(OnZfs, _account))
+
+
+def _account(slices: Iterable[Measurement]) -> MovedBytes | None:
+    """What the disks moved in these slices of one arm; None if that was not counted, or fio moved nothing."""
+    moved, by_fio = Transferred(), 0
+    for slice_ in slices:
+        counters = slice_.counters
+        counted = counters.storage if counters.storage is not None else counters.disk
+        if counted is not None:
+            moved += counted
+            by_fio += counters.fio.read + counters.fio.written
+    return MovedBytes(round(moved.read / by_fio, 4), round(moved.written / by_fio, 4)) if by_fio else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,16 @@ import pytest
 from pydantic import JsonValue
 
 from harness.feature import ReportPlace
-from harness.features.rbd.replicas import OsdBytes, RbdRecord, account_cells
-from harness.features.rbd.report import METADATA_BYTES, REPORT, find_clients, list_replicated, replica_blocks
+from harness.features.rbd.report import (
+    METADATA_BYTES,
+    REPORT,
+    OsdBytes,
+    RbdRecord,
+    account_cells,
+    find_clients,
+    list_replicated,
+    replica_blocks,
+)
 from harness.model.counters import FioCounts, Transferred
 from harness.model.job import Job
 from harness.model.mode import Arm, Place

@@ -10,8 +10,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.features.answers.decision import factors
 from harness.features.zfs import annotate
-from harness.features.zfs.records import MovedBytes, ZfsRecord, account_cells
-from harness.features.zfs.report import REPORT, list_zfs_cells, zfs_blocks
+from harness.features.zfs.report import REPORT, MovedBytes, ZfsRecord, account_cells, list_zfs_cells, zfs_blocks
 from harness.features.zfs.volumes import DiskGroup, PoolShape, parse_pool, parse_zfs, read_zfs
 from harness.lab.storages import look_at
 from harness.layout.storage import build_on_storage
