@@ -6,6 +6,8 @@ import re
 import secrets
 import time
 
+from harness.terminal import quoted
+
 _FORM_IN_WORDS = "YYYYmmdd-HHMMSS-xxxx with four hexadecimal digits"
 _FORM = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 
@@ -20,7 +22,7 @@ class RunId(str):
 
     def __new__(cls, text: str) -> RunId:
         if not _FORM.fullmatch(text):
-            raise ValueError(f"{text!r}: not a run id; allowed: {_FORM_IN_WORDS}")
+            raise ValueError(f"{quoted(text)}: not a run id; allowed: {_FORM_IN_WORDS}")
         return super().__new__(cls, text)
 
     @classmethod

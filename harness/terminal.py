@@ -43,6 +43,11 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else visible(re.sub(r"[\r\n\t]+", " ", text))
 
 
+def quoted(text: str, longest: int = 80) -> str:
+    """The text of a file, an option or a program within a message: `"TEXT"`, on one line, of limited length."""
+    return f'"{one_line(text[:longest])}{" ..." if len(text) > longest else ""}"'
+
+
 def clean(text: str) -> str:
     """Lines for a terminal or a log: without control characters, and without commands for CI systems."""
     shown = visible(text)

@@ -1,4 +1,7 @@
-"""Parses and formats sizes, durations and shares as people and fio write them: bytes, seconds and fractions."""
+"""Parses and formats sizes, durations and shares as people and fio write them: bytes, seconds and fractions.
+
+The ValueErrors say what is allowed. Who catches one names the text.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     unit = match["unit"].lower() if match else ""
     if unit in _DECIMAL_UNITS:
-        raise ValueError(f"{text!r} is ambiguous. Use {unit[0].upper()}iB (powers of 1024)")
+        raise ValueError(f"{unit.upper()} is ambiguous; allowed: {unit[0].upper()}iB (powers of 1024)")
     if match is None or unit not in _SIZE_UNITS:
-        raise ValueError(f"{text!r} is not a valid size. Use for example 4k, 256 KiB, 64 MiB or 1 GiB")
+        raise ValueError("not a valid size; allowed: for example 4k, 256 KiB, 64 MiB or 1 GiB")
     size = float(match["number"]) * _SIZE_UNITS[unit]
     if size != int(size):
-        raise ValueError(f"{text!r} is not a whole number of bytes")
+        raise ValueError("not a whole number of bytes")
     return int(size)
 
 
@@ -41,7 +44,7 @@ def parse_endurance(text: str) -> int:
     """The rated endurance in bytes from `text`, in terabytes written as vendors state it: "600 TBW" is 600 x 10^12."""
     match = _ENDURANCE.fullmatch(text.strip())
     if match is None or not float(match["number"]):
-        raise ValueError(f'{text!r} is not an endurance. Use terabytes written, as in the data sheet: "600 TBW"')
+        raise ValueError('not an endurance; allowed: terabytes written, as in the data sheet: "600 TBW"')
     return round(float(match["number"]) * 1e12)
 
 
@@ -49,7 +52,7 @@ def parse_rate(text: str) -> int:
     """The rate in bytes per second from `text`: "2 GiB/s", "500 MiB/s". "500 MB/s" raises ValueError, as in sizes."""
     size, per_second, rest = text.partition("/s")
     if not per_second or rest.strip():
-        raise ValueError(f"{text!r} is not a valid rate. Use for example 500 MiB/s or 2 GiB/s")
+        raise ValueError("not a valid rate; allowed: for example 500 MiB/s or 2 GiB/s")
     return parse_size(size)
 
 
@@ -58,9 +61,7 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text.strip())
     if match is None or match["unit"] not in _DURATION_UNITS:
         allowed = ", ".join(unit for unit in _DURATION_UNITS if unit != "µs")
-        raise ValueError(
-            f"{text!r} is not a valid duration. Use a number and one of {allowed}, for example 10 us or 30 s"
-        )
+        raise ValueError(f"not a valid duration; allowed: a number and one of {allowed}, for example 10 us or 30 s")
     return float(match["number"]) * _DURATION_UNITS[match["unit"]]
 
 
@@ -68,7 +69,7 @@ def parse_share(text: str) -> float:
     """The fraction from `text`: "30 %" is 0.3. A number without % raises ValueError."""
     match = _SHARE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a valid share. Use a number and %, for example 30 %")
+        raise ValueError("not a valid share; allowed: a number and %, for example 30 %")
     return float(match["percent"]) / 100
 
 
@@ -79,7 +80,7 @@ def parse_added(text: str) -> float:
     """
     sign, rest = text.strip()[:1], text.strip()[1:]
     if sign != "+":
-        raise ValueError(f"{text!r} is not a valid added duration. Use +, a number and a unit, for example +50 us")
+        raise ValueError("not a valid added duration; allowed: +, a number and a unit, for example +50 us")
     return parse_duration(rest)
 
 

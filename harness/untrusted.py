@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import HarnessError, HostError
+from harness.terminal import quoted
 from harness.units import format_size
 
 JSON_BYTES = 16 << 20
@@ -29,7 +30,7 @@ JSON_DEPTH = 64
 def count(value: object) -> int:
     """A count from a document. Anything else raises ValueError, for example a negative or a very large number."""
     if type(value) is not int or not 0 <= value < 1 << 64:
-        raise ValueError(f"{str(value)[:40]!r} is not a count")
+        raise ValueError(f"{quoted(str(value))} is not a count")
     return value
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.events import Events
-from harness.terminal import clean_json
+from harness.terminal import clean_json, quoted
 
 if TYPE_CHECKING:
     from harness.lab.inventory import Inventory
@@ -84,7 +84,7 @@ def number_from(least: int, most: int = 10_000) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r}: allowed: a whole number from {least} to {most}")
+            raise argparse.ArgumentTypeError(f"{quoted(text)}: allowed: a whole number from {least} to {most}")
         return int(text)
 
     return parse

@@ -43,5 +43,6 @@ NAMES: tuple[str, ...] = (
     "translation",
     "snapshots",
     "exchange",
+    "manual",
 )
 """The order in which the kernel asks the features, and in which the command line shows their verbs."""

@@ -30,6 +30,7 @@ from harness.lab.storages import Promise
 from harness.lab.transport.base import WRAPPED, Runner, failed
 from harness.run_id import RunId
 from harness.signals import Cleanup, cleaning_up
+from harness.terminal import quoted
 from harness.untrusted import parse_json, reading
 
 T = TypeVar("T", bound="Thing")
@@ -116,7 +117,7 @@ class HostThing(Thing):
         match outcome:
             case "removed" | "absent" | "replaced" | "foreign":
                 return Removal(outcome, why)
-        raise HostError(f"{runner.name}: the removal of {self.words} reported no result: {done.stdout.strip()!r}")
+        raise HostError(f"{runner.name}: the removal of {self.words} reported no result: {quoted(done.stdout.strip())}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from harness.model.disk import (
     SerialLink,
 )
 from harness.model.layout import every_requirement
+from harness.terminal import quoted
 from harness.units import format_duration
 from harness.untrusted import parse_json, reading
 
@@ -97,7 +98,7 @@ def read_facts(runner: Runner, fio: str = "fio") -> HostFacts:
     for name in _NUMBERS:
         if not re.fullmatch("[0-9]{0,18}", values.get(name, "")):
             raise HostError(
-                f"{runner.name}: {name} is {values[name][:60]!r}, which is not a number",
+                f"{runner.name}: {name} is {quoted(values[name])}, which is not a number",
                 hint=f"check what /proc/cpuinfo and /proc/meminfo show on {runner.name}",
             )
     return HostFacts(values)

@@ -32,6 +32,7 @@ from harness.files import read_script
 from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.base import Completed, HeldCommand, HoldingRunner, Runner, whole
 from harness.signals import Deadline, attempts, cleaning_up, held_back
+from harness.terminal import quoted
 from harness.units import format_duration
 from harness.untrusted import parse_json, reading
 
@@ -309,7 +310,7 @@ def _read_holder(line: str) -> tuple[str, str]:
     """Process id and start of the holder, which become words of a shell script. Raises ValueError."""
     match = re.fullmatch(r"held (\d{1,20}) (\d{1,20})", line, re.ASCII)
     if match is None:
-        raise ValueError(f"it is {line[:60]!r}")
+        raise ValueError(f"it is {quoted(line)}")
     return match[1], match[2]
 
 

@@ -20,6 +20,7 @@ from typing import Protocol, runtime_checkable
 from harness.errors import HostError, SafetyError
 from harness.files import read_script
 from harness.lab.transport.base import Completed, Runner, failed, whole
+from harness.terminal import quoted
 from harness.untrusted import reading
 
 STATE_DIRECTORY = "/var/lib/virt-overhead"
@@ -225,5 +226,5 @@ def _parse(runner: Runner, line: str) -> Pin:
         return BlockPin(path, number, diskseq, int(sectors), identity)
     except ValueError as error:
         raise HostError(
-            f"{runner.name}: it described a device as {line!r}, which is not a valid description"
+            f"{runner.name}: it described a device as {quoted(line)}, which is not a valid description"
         ) from error

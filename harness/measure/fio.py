@@ -16,6 +16,7 @@ from harness.lab.pin import MARK
 from harness.measure.platform import ENGINE, LINUX, PROGRAM, Platform, fio_command
 from harness.model.counters import Transferred
 from harness.model.job import DEFAULT_ENGINE, BlockShare, Job
+from harness.terminal import quoted
 from harness.untrusted import parse_json, reading
 
 _RAMP = "-ramp"
@@ -287,7 +288,7 @@ def _check_filename(path: str, platform: Platform) -> str:
         return platform.filename(path)
     except ValueError as error:
         raise MeasurementError(
-            f"{path!r} cannot be measured: {error}",
+            f"{quoted(path)} cannot be measured: {error}",
             hint="use another name for the disk, or for the directory of its storage",
         ) from None
 

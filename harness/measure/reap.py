@@ -14,6 +14,7 @@ from harness.lab.pin import TAG
 from harness.lab.transport.base import Runner
 from harness.layout.storage import CREATED
 from harness.signals import remedy_of
+from harness.terminal import quoted
 
 FEATURE_THINGS = tuple(thing for feature in features() for thing in feature.list_things())
 HOST_THINGS: tuple[type[HostThing], ...] = (
@@ -127,7 +128,7 @@ def _remove_entry(runner: Runner, hypervisor: Remover, entry: Entry) -> Removal:
     removal = hypervisor.remove(entry)
     if removal is None:
         raise HostError(
-            f"the creation log has an entry {entry.run_id}/{entry.file} of the kind {entry.kind!r}, but "
+            f"the creation log has an entry {entry.run_id}/{entry.file} of the kind {quoted(entry.kind)}, but "
             "this version of virt-overhead, or this kind of host, does not support it"
         )
     return removal

@@ -45,6 +45,7 @@ from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import expand
 from harness.scenario.scenario import ForLab, OfferedDisk, Requested, Scenario, for_lab
 from harness.scenario.setups import places_needed
+from harness.terminal import quoted
 from harness.units import parse_duration
 
 SCENARIOS = "scenarios"
@@ -155,9 +156,9 @@ class Options:
 def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("virt-overhead", "overhead of virtual machines on disks")
 
-    def add(flag: str, metavar: str, words: str, parse: Callable[[str, str], Any] | None = None, **more: Any) -> None:
-        """An option with a value. `parse` gets the flag and the text of the value."""
-        group.addoption(flag, metavar=metavar, help=words, type=partial(parse, flag) if parse else str, **more)
+    def add(flag: str, metavar: str, words: str, parse: Callable[[str], Any] = str, **more: Any) -> None:
+        """An option with a value, which `parse` reads. Errors need not name the option."""
+        group.addoption(flag, metavar=metavar, help=words, type=parse, **more)
 
     profiles = [profile.name for profile in PROFILES]
     group.addoption("--profile", choices=profiles, help="how thoroughly to measure (default: the lab's, else smoke)")
@@ -258,21 +259,21 @@ def _read_inventory(config: pytest.Config, project: Path) -> Inventory:
     return load_lab(default) if default.exists() else embedded_inventory()
 
 
-def _parse_number(least: int, most: int, option: str, text: str) -> int:
+def _parse_number(least: int, most: int, text: str) -> int:
     # int() refuses numbers of thousands of digits with its own message.
     if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) <= most:
         allowed = f"of {least} or more" if most == sys.maxsize else f"from {least} to {most}"
-        raise argparse.ArgumentTypeError(f"{option} takes a whole number {allowed}, not {text!r}")
+        raise argparse.ArgumentTypeError(f"{quoted(text)}: allowed: a whole number {allowed}")
     return int(text)
 
 
-def _parse_time(option: str, text: str) -> float:
+def _parse_time(text: str) -> float:
     try:
         seconds = parse_duration(re.sub("m$", "min", text))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{option}: {error}") from None
+        raise argparse.ArgumentTypeError(f"{quoted(text)}: {error}") from None
     if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{option} takes a duration above 0, not {text!r}")
+        raise argparse.ArgumentTypeError(f"{quoted(text)}: allowed: a duration above 0")
     return seconds
 
 
@@ -280,12 +281,12 @@ def _parse_limit(limit: FeatureLimit, text: str) -> RunLimit:
     try:
         return limit.parse(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{limit.flag}: {error}") from None
+        raise argparse.ArgumentTypeError(f"{quoted(text)}: {error}") from None
 
 
-def _parse_path(option: str, text: str) -> Path:
+def _parse_path(text: str) -> Path:
     if not text:  # For example from an unset variable. Path would use the current directory.
-        raise argparse.ArgumentTypeError(f"{option} takes a path, but the value is empty")
+        raise argparse.ArgumentTypeError("the value is empty; allowed: a path")
     return Path(text)
 
 

@@ -267,12 +267,12 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
         (
             '"2 GiB"',
             '"2 GB"',
-            f"{LOOP}.size = \"2 GB\": '2 GB' is ambiguous. Use GiB (powers of 1024)",
+            f'{LOOP}.size = "2 GB": GB is ambiguous; allowed: GiB (powers of 1024)',
         ),
         (
             '"2 GiB"',
             '"big"',
-            f"{LOOP}.size = \"big\": 'big' is not a valid size. Use for example 4k, 256 KiB, 64 MiB or 1 GiB",
+            f'{LOOP}.size = "big": not a valid size; allowed: for example 4k, 256 KiB, 64 MiB or 1 GiB',
         ),
         (
             'file = "/var/tmp/loop.img"',

@@ -250,11 +250,11 @@ def usage_error(result: pytest.RunResult) -> str:
     ("arguments", "said"),
     [
         (["--profile", "fast"], "--profile: invalid choice: 'fast' (choose from 'smoke', 'standard', 'publish')"),
-        (["--rounds", "0"], "--rounds takes a whole number of 1 or more, not '0'"),
-        (["--rounds", "9" * 5000], "--rounds takes a whole number of 1 or more, not '999"),
-        (["--seed", "x"], "--seed takes a whole number from 0 to 2147483647, not 'x'"),
-        (["--seed", "2147483648"], "--seed takes a whole number from 0 to 2147483647, not '2147483648'"),
-        (["--lab="], "--lab takes a path, but the value is empty"),
+        (["--rounds", "0"], 'argument --rounds: "0": allowed: a whole number of 1 or more'),
+        (["--rounds", "9" * 5000], 'argument --rounds: "999'),
+        (["--seed", "x"], 'argument --seed: "x": allowed: a whole number from 0 to 2147483647'),
+        (["--seed", "2147483648"], 'argument --seed: "2147483648": allowed: a whole number from 0 to 2147483647'),
+        (["--lab="], "argument --lab: the value is empty; allowed: a path"),
         (["--resume=absent"], "absent is not the directory of a run\n  -> give reports/RUN-ID"),
         (["--resume=scenarios"], "results.json does not exist: the run ended before its first results"),
         (["--lab", "lap.toml"], 'lap.toml: no such lab file; allowed: lab.toml (did you mean "lab.toml"?)'),
@@ -695,7 +695,7 @@ ENDURANCE = 'serial = "A"\nendurance = "0.1 TBW"'
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--max-writes=2TB", "--max-writes: '2TB' is ambiguous. Use TiB"),
+        ("--max-writes=2TB", '--max-writes: "2TB": TB is ambiguous; allowed: TiB'),
         ("--max-writes=0", "--max-writes: '0' allows no write at all"),
         ("--max-writes=1%", "--max-writes=1%: the rated endurance of disk alpha is not known"),
     ],

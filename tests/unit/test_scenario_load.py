@@ -318,7 +318,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw, seqtrim, 
             "4",
             'workloads[0] = 4: must be text in quotes; allowed: for example "randread-4k"',
         ),
-        ("1 GiB/s", "1 GB/s", "write_rate = \"1 GB/s\": '1 GB' is ambiguous. Use GiB (powers of 1024)"),
+        ("1 GiB/s", "1 GB/s", 'write_rate = "1 GB/s": GB is ambiguous; allowed: GiB (powers of 1024)'),
         ("1 GiB/s", "0 GiB/s", 'write_rate = "0 GiB/s": allowed: more than 0'),
         ('"A disk"', '"  "', 'title = "  ": must not be empty'),
         ('"A disk"', '"a\\nb"', 'title = "a\\nb": allowed: one line of printable characters'),
@@ -336,7 +336,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw, seqtrim, 
         (
             "1 GiB/s",
             "1 GiB",
-            "write_rate = \"1 GiB\": '1 GiB' is not a valid rate. Use for example 500 MiB/s or 2 GiB/s",
+            'write_rate = "1 GiB": not a valid rate; allowed: for example 500 MiB/s or 2 GiB/s',
         ),
     ],
 )
@@ -363,7 +363,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
         ),
         (
             '[profile.smoke]\nspan = "64 GB"',
-            "profile.smoke.span = \"64 GB\": '64 GB' is ambiguous. Use GiB (powers of 1024)",
+            'profile.smoke.span = "64 GB": GB is ambiguous; allowed: GiB (powers of 1024)',
         ),
         (
             '[profile.smoke]\nspan = "6 MiB"',
@@ -373,7 +373,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
         (
             '[profile.smoke]\nramp = "2"',
             (
-                "profile.smoke.ramp = \"2\": '2' is not a valid duration. Use a number and one of ns, us, ms, s, min, "
+                'profile.smoke.ramp = "2": not a valid duration; allowed: a number and one of ns, us, ms, s, min, '
                 "h, for example 10 us or 30 s"
             ),
         ),
@@ -410,7 +410,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
         ),
         (
             '[profile.standard]\ntarget = "5"',
-            "profile.standard.target = \"5\": '5' is not a valid share. Use a number and %, for example 30 %",
+            'profile.standard.target = "5": not a valid share; allowed: a number and %, for example 30 %',
         ),
         ('[profile.standard]\ntarget = "0 %"', 'profile.standard.target = "0 %": allowed: more than 0'),
         (

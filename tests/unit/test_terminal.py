@@ -20,7 +20,7 @@ from harness.errors import HostError
 from harness.events import Note
 from harness.features.compare import commands
 from harness.progress import Progress, StandardOutput
-from harness.terminal import CleanStream, clean, clean_json, cleaned_output, one_line, unfiltered
+from harness.terminal import CleanStream, clean, clean_json, cleaned_output, one_line, quoted, unfiltered
 
 HOSTILE = "\x1b]0;title\x07 \x9b2J \x7f a\rb \u202etxt.exe\u2066 \u2028 \u200b \ud800 \x00"
 
@@ -156,3 +156,20 @@ def test_only_the_clean_console_is_used() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("Console", "Live"):
                 assert node.func.id == "Live", path
                 assert any(keyword.arg == "console" for keyword in node.keywords), path
+
+
+def test_quoted_text_is_one_line_of_limited_length_as_it_was_written() -> None:
+    assert quoted("it's") == '"it\'s"'
+    assert quoted("a\nb\x1b[2J") == '"a b\\x1b[2J"'
+    assert quoted("9" * 5000) == f'"{"9" * 80} ..."'
+
+
+def test_no_message_quotes_text_as_python_does() -> None:
+    """`!r` would show `'it\\'s'`. A number in OpenMetrics is written as Python writes floats."""
+    sources = [path for path in Path(harness.__file__).parent.rglob("*.py") if path.name != "openmetrics.py"]
+    values = ((path, node) for path in sources for node in ast.walk(ast.parse(path.read_text())))
+    assert [
+        f"{path.name}:{node.lineno}"
+        for path, node in values
+        if isinstance(node, ast.FormattedValue) and node.conversion == ord("r")
+    ] == []

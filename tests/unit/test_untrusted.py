@@ -142,7 +142,7 @@ def test_output_of_another_kind_is_an_error_of_ours(name: str, output: bytes, tm
 
 
 def test_a_number_that_is_none_is_named_with_the_host(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match=r"host lab: cpus is 'many', which is not a number"):
+    with pytest.raises(HostError, match=r'host lab: cpus is "many", which is not a number'):
         read_facts(printing(tmp_path, b"kernel=6.12\ncpus=many\n"))
 
 

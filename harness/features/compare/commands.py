@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis import MARGIN, METRICS
 from harness.cli.common import REPORTS, add_json, print_json
+from harness.terminal import quoted
 
 if TYPE_CHECKING:
     from harness.features.compare.command import Form
@@ -91,7 +92,7 @@ def _add_reports(parser: argparse.ArgumentParser) -> None:
 def _parse_margin(text: str) -> float:
     match = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%?", text)
     if match is None or not 0 < float(match[1]) <= 100:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r}: allowed: percent above 0, up to 100, for example 5 or 2.5%")
+        raise argparse.ArgumentTypeError(f"{quoted(text)}: allowed: percent above 0, up to 100, for example 5 or 2.5%")
     return float(match[1]) / 100
 
 

@@ -108,7 +108,7 @@ def _find_name_problems(modes: list[Mode]) -> Iterator[str]:
 
 
 def _extend_hypervisor(host: Host, hypervisor: Hypervisor, events: Events) -> Hypervisor:
-    from harness.features.container.hypervisor import ContainersBesideVms
+    from harness.features.container.lxc import ContainersBesideVms
 
     return ContainersBesideVms(host, hypervisor, events)
 

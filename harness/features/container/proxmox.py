@@ -35,6 +35,7 @@ from harness.lab.transport.base import Runner
 from harness.model.guest import GUEST_MEMORY, GuestOptions
 from harness.model.layout import Lvm, LvmThin, Zvol
 from harness.model.mode import Mode
+from harness.terminal import quoted
 from harness.untrusted import reading
 
 MIB = 1024**2
@@ -264,7 +265,7 @@ def _enter(host: Host, thing: CreatedContainer, disks: Sequence[GuestDisk], seco
     info = ["lxc-info", "--name", name, "--no-humanize", "--pid"]
     pid = host.runner.run(info, deadline=30).stdout.strip()
     if not pid.isdecimal():
-        raise GuestError(f"host {host.name}: LXC on the node does not report the process of {thing.words}: {pid!r}")
+        raise GuestError(f"host {host.name}: LXC does not report the process of {thing.words}: {quoted(pid)}")
     runner = ContainerRunner(f"container {name} on {host.name}", host.runner, ("lxc-attach", "--name", name, "--"))
     for disk in disks:
         pin = disk.source.writable.pin

@@ -16,6 +16,7 @@ from harness.features.disk_health import RAID_TOOLS
 from harness.lab.facts import DEADLINE_SECONDS, Described, HealthFound, HostFacts
 from harness.lab.transport.base import Runner
 from harness.model.disk import ArrayFacts, Controller, DiskFacts, DiskHealth
+from harness.terminal import quoted
 from harness.untrusted import finite, parse_json, reading
 
 _UNIT_BYTES = 512_000
@@ -236,7 +237,7 @@ def _parse_whole(value: object) -> int:
     """A count. nvme-cli writes large counts as floating-point numbers or text, depending on its version."""
     number = _parse_number(value)
     if number is None or not 0 <= number < 1 << 64:
-        raise ValueError(f"{str(value)[:40]!r} is not a count")
+        raise ValueError(f"{quoted(str(value))} is not a count")
     return int(number)
 
 

@@ -30,6 +30,7 @@ from harness.features.exchange.normal_form import (
     read_normal_form,
 )
 from harness.measure.fio import Count, Direction, JobEntry, Latency, Number, OutputPart
+from harness.terminal import quoted
 from harness.untrusted import parse_first_json, reading
 
 _LINE = re.compile(
@@ -527,7 +528,7 @@ def _parse_document(printed: Printed, source: str) -> Document:
         version = printed.values["fio version"]
         if not isinstance(version, str) or not version.startswith("fio-3."):
             raise MeasurementError(
-                f"{source} is of {str(version)[:40]!r}, which cannot be read",
+                f"{source} is of {quoted(str(version))}, which cannot be read",
                 hint=_NEWER,
             )
         document = _DOCUMENT.validate_python(printed.values)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from harness.errors import MeasurementError
+from harness.terminal import quoted
 
 REMEDY = "repair the file or measure again: fio --output-format=json+ --output=FILE"
 
@@ -406,7 +407,7 @@ def _parse_time(text: str, where: str) -> float:
     try:
         return float(calendar.timegm(time.strptime(text, "%a %b %d %H:%M:%S %Y")))
     except ValueError:
-        _refuse(where, f"{text[:40]!r} is not a time", "restore the file, or measure again")
+        _refuse(where, f"{quoted(text)} is not a time", "restore the file, or measure again")
 
 
 def _refuse(where: str, what: str, hint: str) -> NoReturn:

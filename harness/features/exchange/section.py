@@ -31,6 +31,7 @@ from harness.model.job import (
     parse_fio_size,
     parse_rates,
 )
+from harness.terminal import quoted
 
 _SEPARATOR = re.compile(r"(?<!\\):|, ")
 """fio separates the files of a job with `:`. In a name, `:` is written `\\:`."""
@@ -309,7 +310,7 @@ class JobSection:
         return name in self.options and self.options[name] != "0"
 
     def refuse(self, key: str, value: str, why: str) -> NoReturn:
-        raise MeasurementError(f"{self.where}: {key} = {value[:60]!r} cannot be imported", hint=why)
+        raise MeasurementError(f"{self.where}: {key} = {quoted(value)} cannot be imported", hint=why)
 
 
 def split_sections(document: Document, source: str) -> tuple[JobSection, ...]:

@@ -26,6 +26,7 @@ from harness.measure.platform import ENGINE, Clock, Platform, ScheduledFio, Star
 from harness.model.attach import Attach, Attachment
 from harness.model.job import Job
 from harness.model.option import BUSES, Effective
+from harness.terminal import quoted
 from harness.untrusted import finite, parse_json, reading
 
 LOOK = read_script("harness.features.windows", "describe_vm.ps1")
@@ -427,6 +428,6 @@ def _read_clock(name: str, held: HeldCommand) -> Clock:
     with reading(f"{name}: the clock of Windows"):
         word, seconds = held.lines[-1].split()
         if word != "at":
-            raise ValueError(f"it printed {held.lines[-1][:80]!r}")
+            raise ValueError(f"it printed {quoted(held.lines[-1])}")
         moment = finite(seconds)
     return Clock(moment - (asked + answered) / 2, (answered - asked) / 2)

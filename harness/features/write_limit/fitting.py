@@ -39,11 +39,11 @@ class MaxWrites:
         if text.strip().endswith("%"):
             share = parse_share(text)
             if not 0 < share <= 1:
-                raise ValueError(f"{text!r} is not a share of an endurance. Use more than 0 % and at most 100 %")
+                raise ValueError("not a share of an endurance; allowed: more than 0 %, at most 100 %")
             return cls(share=share, text=text.strip())
         size = parse_size(text)
         if size == 0:
-            raise ValueError(f"{text!r} allows no write at all. Use for example 500GiB, 2TiB or 1%")
+            raise ValueError("allows no write at all; allowed: for example 500GiB, 2TiB or 1%")
         return cls(size=size, text=text.strip())
 
     def of_disk(self, name: str, endurance: int | None) -> int:

@@ -120,7 +120,7 @@ class ApiObject(dict[str, Any]):
         self._source = source
 
     def __missing__(self, key: str) -> NoReturn:
-        raise _explain_answer(self._source, f"there is no {key!r}")
+        raise _explain_answer(self._source, f'there is no "{key}"')
 
 
 def check_answer(source: str, path: str, data: Any) -> Any:
@@ -145,7 +145,7 @@ def _add_errors(source: str, data: Any) -> Any:
     for key in _NUMBERS:
         value = data.get(key)
         if value is not None and (isinstance(value, bool) or not _NUMBER.fullmatch(str(value))):
-            raise _explain_answer(source, f"{key} = {str(value)[:40]!r} is not a number")
+            raise _explain_answer(source, f'{key} = "{str(value)[:40]}" is not a number')
     return ApiObject(source, {key: _add_errors(source, value) for key, value in data.items()})
 
 
@@ -350,7 +350,7 @@ class Client:
         answer = self._write(change, Deadline.after(WRITE_SECONDS))
         if not is_upid(answer):
             raise PveError(
-                f"host {self.host}: {change}: Proxmox VE started no task, but answers {str(answer)[:80]!r}",
+                f'host {self.host}: {change}: Proxmox VE started no task, but answers "{str(answer)[:80]}"',
                 status=0,
                 reason=str(answer),
             )

@@ -118,7 +118,7 @@ def _look(client: Client, runner: Runner, store: CreatedStore) -> str:
     arguments = [store.maker, store.name, store.partuuid, device]
     printed = runner.run(["sh", "-c", LOOK, "sh", *arguments], deadline=60).stdout.strip()
     if printed.partition(":")[0] not in ("absent", "ours", "foreign", "holds"):
-        raise HostError(f"{runner.name}: the check of storage {store.name} did not report its result: {printed!r}")
+        raise HostError(f"{runner.name}: the check of storage {store.name} reported {printed or 'nothing'}")
     return printed
 
 
@@ -350,5 +350,5 @@ def _free_volume(runner: Runner, volume: CreatedVolume) -> Removal:
     if outcome == "foreign":
         return Removal("foreign", why)
     if outcome != "removed":
-        raise HostError(f"{runner.name}: the removal of {volume.volid} did not report its result: {printed.strip()!r}")
+        raise HostError(f"{runner.name}: the removal of {volume.volid} reported {printed.strip() or 'nothing'}")
     return Removal("removed")

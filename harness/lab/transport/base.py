@@ -16,6 +16,7 @@ from typing import IO, Generic, Protocol, TypeVar, runtime_checkable
 from harness.errors import ConfigError, HostError
 from harness.files import read_script
 from harness.signals import cleaning_up, interruptible
+from harness.terminal import quoted
 from harness.units import format_duration, format_size
 
 MOST_LINES = 64
@@ -349,7 +350,7 @@ def split_key(text: str, *, origin: str) -> tuple[str, str]:
         body = ""
     if not body:
         raise ConfigError(
-            f"{origin}: {text.strip()[:60]!r} is not a public key",
+            f"{origin}: {quoted(text.strip())} is not a public key",
             hint="write the type and the key, for example `ssh-ed25519 AAAA...` from `ssh-keyscan -t ed25519 HOST`",
         )
     return kind, body

@@ -31,6 +31,7 @@ from harness.errors import ConfigError, HostError
 from harness.files import write_atomically
 from harness.lab.transport.base import Overdue, split_key, within
 from harness.signals import Deadline
+from harness.terminal import quoted
 from harness.units import format_duration
 
 # paramiko logs the traceback of every connection that ends. The runner's errors report the same once, as text.
@@ -175,7 +176,7 @@ def _negotiating(
         except ValueError:
             stream.close()
             raise ConfigError(
-                f"{name}: host keys of type {expected[0]!r} are not supported",
+                f"{name}: host keys of type {quoted(expected[0])} are not supported",
                 hint="pin the ed25519 key: `ssh-keyscan -t ed25519 HOST`",
             ) from None
     return transport

@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
-from harness.features.container.hypervisor import ContainersBesideVms
+from harness.features.container.lxc import ContainersBesideVms
 from harness.features.container.proxmox import make_template
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.backend import ProxmoxHypervisor

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.events import Events
-from harness.features.container.hypervisor import ContainersBesideVms
+from harness.features.container.lxc import ContainersBesideVms
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.creation import PveVolume

@@ -176,7 +176,7 @@ def test_what_has_no_health_is_not_asked_for_it(transport: str | None) -> None:
         ("[]", "cannot be read"),
         ({"device": {}, "temperature": {"current": "hot"}}, "cannot be read"),
         ({"device": {}, "temperature": 41}, "cannot be read"),
-        ({"device": {}, "power_on_time": {"hours": -1}}, "'-1' is not a count"),
+        ({"device": {}, "power_on_time": {"hours": -1}}, '"-1" is not a count'),
         ({"device": {}, "power_on_time": {"hours": 1e300}}, "is not a count"),
         ('{"device": {}, "temperature": {"current": NaN}}', "cannot be read"),
         ("[" * 5000, "nested"),

@@ -26,7 +26,7 @@ import pytest
 
 from harness.analysis import Verdict
 from harness.cli import main
-from harness.features.exchange.gauges import make_gauges
+from harness.features.exchange.exporting import make_gauges
 from harness.features.history.trends import Shift, Trend, make_trend_gauges
 from harness.openmetrics import Gauge, GaugeSample, format_openmetrics
 from harness.results import Run, RunStore
