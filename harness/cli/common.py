@@ -58,12 +58,11 @@ def add_json(parser: Any, what: str) -> None:
 
 
 def chosen_inventory(options: argparse.Namespace) -> Inventory:
-    """The hosts of `--lab` (else of the embedded lab), or only the one of `--host`."""
-    from harness.lab import embedded
+    """The hosts of `--lab`, else those that a run measures in this directory; or only the one of `--host`."""
     from harness.lab.inventory import withdraw_secrets
-    from harness.lab.lab_file import load_lab
+    from harness.plugin.options import choose_inventory
 
-    inventory = load_lab(options.lab) if options.lab else embedded.inventory()
+    inventory = choose_inventory(options.lab, Path.cwd())
     withdraw_secrets(inventory.hosts)
     return inventory.only(options.host) if options.host else inventory
 

@@ -198,7 +198,7 @@ def add_reap(commands: Any) -> None:
         help="list what killed runs left on the lab's hosts, and remove it",
         example="virt-overhead reap --lab lab.toml --yes",
     )
-    reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
+    reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: as for a run)")
     reaper.add_argument("--host", metavar="NAME", help="only this host")
     reaper.add_argument(
         "--yes", action="store_true", help="remove it (default: only list it; in the embedded lab: remove it)"

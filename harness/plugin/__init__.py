@@ -13,7 +13,16 @@ from harness.errors import ConfigError, HarnessError, LabUnavailable, NotTried, 
 from harness.model.mode import Cell
 from harness.plugin import hooks
 from harness.plugin.engine import Engine, cell_properties, explain, write_hosts, write_summary
-from harness.plugin.options import REQUIRE_VERDICT, SCENARIOS, add_options, choice_lines, deselect_across, nearest_lines
+from harness.plugin.options import (
+    REQUIRE_VERDICT,
+    SCENARIOS,
+    add_options,
+    check_selection,
+    choice_lines,
+    deselect_across,
+    explain_empty,
+    explain_lab,
+)
 from harness.plugin.session import (
     CELLS,
     ENGINE,
@@ -25,6 +34,7 @@ from harness.plugin.session import (
     engine_of,
     files_of,
     interrupt_once,
+    project_of,
     scenarios_of,
     selects_cells,
 )
@@ -58,12 +68,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Read the user's files before the collection, to report a mistake as one message instead of a failed test."""
     config = session.config
-    if hasattr(config, "workerinput") or not selects_cells(config):
+    if hasattr(config, "workerinput"):
         return
     try:
-        all_cells(config)
+        check_selection(config, project_of(config).scenarios)
+        if selects_cells(config):
+            all_cells(config)
     except HarnessError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return explain_lab(config.getoption("--lab"), project_of(config).directory) if CELLS in config.stash else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -110,8 +126,9 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
     engine, verbose = config.stash.get(ENGINE, None), config.get_verbosity() > 0
     notes = list(config.stash[FOR_LAB].notes) if FOR_LAB in config.stash else []
     if engine is None:
-        keyword = config.option.keyword if CELLS in config.stash and not items else ""
-        return [*notes, *(nearest_lines(keyword, all_cells(config)) if keyword else ())]
+        keyword, marks = config.option.keyword, config.option.markexpr
+        is_empty = CELLS in config.stash and not items and bool(keyword or marks)
+        return explain_empty(keyword, marks, notes, all_cells(config)) if is_empty else []
     chosen = [engine.scenarios[name] for name in engine.plans]
     lines = choice_lines(engine.options.inventory, chosen) + engine.describe(verbose=verbose)
     return lines + notes if verbose else lines

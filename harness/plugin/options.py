@@ -216,7 +216,7 @@ def read_options(config: pytest.Config, project: Path) -> Options:
     """The options of this run of the project in the directory `project`. ConfigError if the lab file cannot be used."""
     if config.getoption("--rounds") and config.getoption("--time"):
         raise ConfigError("--rounds and --time contradict each other", hint="use one of them")
-    inventory = _read_inventory(config, project)
+    inventory = choose_inventory(config.getoption("--lab"), project)
     hosts = inventory.hosts
     if host := config.getoption("--host"):
         inventory = inventory.only(host)
@@ -249,14 +249,17 @@ def _list_options() -> list[RunOption]:
     return [option for feature in features() for option in feature.run_options]
 
 
-def _read_inventory(config: pytest.Config, project: Path) -> Inventory:
-    named = config.getoption("--lab") or os.environ.get(LAB_VARIABLE)
-    if str(named) == EMBEDDED_LAB:
-        return embedded_inventory()
-    if named:
-        return load_lab(Path(named))
-    default = project / LAB_FILE
-    return load_lab(default) if default.exists() else embedded_inventory()
+def choose_inventory(named: Path | None, project: Path) -> Inventory:
+    """The hosts of the lab file `named`, else of the variable's or of lab.toml in `project`, else the embedded lab."""
+    chosen = named or os.environ.get(LAB_VARIABLE) or (default if (default := project / LAB_FILE).exists() else None)
+    return load_lab(Path(chosen)) if chosen and str(chosen) != EMBEDDED_LAB else embedded_inventory()
+
+
+def explain_lab(named: Path | None, project: Path) -> str:
+    """Which lab is measured. Who starts a run in the wrong directory measures the embedded lab."""
+    if not (named or os.environ.get(LAB_VARIABLE) or (project / LAB_FILE).exists()):
+        return f"lab: the embedded lab, because there is no {LAB_FILE} in {project}"
+    return f"lab: {named or os.environ.get(LAB_VARIABLE) or project / LAB_FILE}"
 
 
 def _parse_number(least: int, most: int, text: str) -> int:
@@ -341,12 +344,42 @@ def cells_of(options: Options, given: ForLab) -> list[Cell]:
     return usable
 
 
-def nearest_lines(keyword: str, cells: Sequence[Cell]) -> list[str]:
-    """For `-k` that selects no cell: what its words that match nothing may have meant."""
+def check_selection(config: pytest.Config, scenarios: Iterable[Path]) -> None:
+    """Raise ConfigError for a `-k` or `-m` that is no expression, and for a scenario in the place of a path."""
+    examples = {"-k": '"optane and (lvm or raw)"', "-m": "\"cell(mode='lvm', iodepth=32)\""}
+    for (option, example), text in zip(examples.items(), (config.option.keyword, config.option.markexpr), strict=True):
+        try:
+            Expression.compile(text or "")
+        except SyntaxError as error:
+            hint = f"join parts with `and`, `or`, `not` and parentheses, for example {option} {example}"
+            raise ConfigError(f"{option} {quoted(text)}: {error.msg}", hint=hint) from None
+    files = {path.stem: path for directory in scenarios for path in find_scenarios(directory)}
+    for word in map(Path, config.args):
+        if word.stem in files and (word.suffix == ".toml" or not Path(config.invocation_params.dir, word).exists()):
+            raise ConfigError(f"{word}: a scenario is not selected by its path", hint=f"use -k {word.stem}")
+
+
+def explain_empty(keyword: str, marks: str, notes: Iterable[str], cells: Sequence[Cell]) -> list[str]:
+    """Why `-k` and `-m` select no cell: the notes on scenarios that they name, and words and values of no cell."""
+    words = [word for word in re.findall(r"[^\s()]+", keyword) if word not in ("and", "or", "not")]
+    values = re.findall(r"(\w+)\s*=\s*('[^']*'|\"[^\"]*\"|\w+)", marks)
+    named = {*words, *(value.strip("'\"") for _, value in values)}
+    why = [note for note in notes if note.partition(":")[0] in named]
     names = list(dict.fromkeys(name for cell in cells for name in (cell.scenario, cell.disk, cell.mode.name)))
-    words = [word for word in re.findall(r"[\w.-]+", keyword) if word not in ("and", "or", "not")]
     unknown = [word for word in words if not any(word.lower() in cell.id.lower() for cell in cells)]
-    return [f'-k: no cell has "{word}" in its id{near(word, names)}' for word in unknown]
+    why += [f'-k: no cell has "{word}" in its id{near(word, names)}' for word in unknown]
+    of_cells: dict[str, set[str]] = {}
+    for key, value in (facet for cell in cells for facet in cell.facets.items()):
+        of_cells.setdefault(key, set()).add(f"'{value}'" if isinstance(value, str) else str(value))
+    why += [
+        f"-m: no mark `{mark}`; {choices(mark, ['cell'])}" for mark in re.findall(r"(\w+)\(", marks) if mark != "cell"
+    ]
+    for key, value in values:
+        if key not in of_cells:
+            why.append(f"-m: a cell has no `{key}`; {choices(key, of_cells)}")
+        elif (value := value.replace('"', "'")) not in of_cells[key]:
+            why.append(f"-m: no cell has {key}={value}; {choices(value, sorted(of_cells[key]))}")
+    return why or ["no cell has all that -k and -m require; without them, --collect-only lists all cells"]
 
 
 def choice_lines(inventory: Inventory, scenarios: Iterable[Scenario]) -> list[str]:

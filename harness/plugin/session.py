@@ -156,7 +156,7 @@ FOR_LAB = pytest.StashKey[ForLab]()
 CELLS = pytest.StashKey[list[Cell]]()
 
 
-def _project(config: pytest.Config) -> Project:
+def project_of(config: pytest.Config) -> Project:
     if _PROJECT not in config.stash:
         config.stash[_PROJECT] = read_project(config)
     return config.stash[_PROJECT]
@@ -164,13 +164,13 @@ def _project(config: pytest.Config) -> Project:
 
 def options_of(config: pytest.Config) -> Options:
     if _OPTIONS not in config.stash:
-        config.stash[_OPTIONS] = read_options(config, _project(config).directory)
+        config.stash[_OPTIONS] = read_options(config, project_of(config).directory)
     return config.stash[_OPTIONS]
 
 
 def _for_lab(config: pytest.Config) -> ForLab:
     if FOR_LAB not in config.stash:
-        config.stash[FOR_LAB] = scenarios_for(options_of(config), load_scenarios(_project(config).scenarios))
+        config.stash[FOR_LAB] = scenarios_for(options_of(config), load_scenarios(project_of(config).scenarios))
     return config.stash[FOR_LAB]
 
 

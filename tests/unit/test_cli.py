@@ -239,6 +239,18 @@ def test_a_lab_file_that_is_not_there_is_a_usage_error(command: str, capsys: pyt
     assert "lap.toml: no such lab file" in capsys.readouterr().err
 
 
+def test_without_an_option_the_lab_is_that_of_a_run_in_this_directory(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`run` measures lab.toml, so what it left is on these hosts: "nothing was left" would be about another lab."""
+    (tmp_path / "lab.toml").write_text('[host.node1]\nkind = "local"\n')
+    assert main(["reap", "--host", "lab"]) == 2
+    assert 'lab.toml: no host "lab"; allowed: node1' in capsys.readouterr().err
+    monkeypatch.setenv("VIRT_OVERHEAD_LAB", "embedded")
+    assert main(["reap"]) == 0
+    assert capsys.readouterr().out == "nothing was left\n"
+
+
 def test_an_unknown_host_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reap", "--host", "node1"]) == 2
     assert 'no host "node1"; allowed: lab' in capsys.readouterr().err

@@ -206,6 +206,67 @@ def test_a_selection_without_a_disk_says_why(run_with_others: Run) -> None:
     result.stdout.fnmatch_lines([f"any_disk: {why}"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["-k", "alhpa"], '-k: no cell has "alhpa" in its id (did you mean "alpha"?)'),
+        (["-k", "alpha+host"], '-k: no cell has "alpha+host" in its id (did you mean "alpha"?)'),
+        (
+            ["-m", "cell(mode='hots')"],
+            "-m: no cell has mode='hots'; allowed: 'host', 'passthrough' (did you mean \"'host'\"?)",
+        ),
+        (["-m", "cell(iodepth='32')"], "-m: no cell has iodepth='32'; allowed: 32"),
+        (
+            ["-m", "cell(qd=32)"],
+            "-m: a cell has no `qd`; allowed: scenario, disk, mode, workload, pattern, bs, iodepth, ",
+        ),
+        (["-o", "addopts=", "-m", "cel(mode='host')"], '-m: no mark `cel`; allowed: cell (did you mean "cell"?)'),
+        (
+            ["-k", "alpha and beta"],
+            "no cell has all that -k and -m require; without them, --collect-only lists all cells",
+        ),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_a_selection_of_nothing_says_why_and_nothing_about_other_scenarios(
+    run_with_others: Run, arguments: list[str], why: str
+) -> None:
+    result = run_with_others("--collect-only", "-q", *arguments)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    (line, *end) = [line for line in result.outlines if line]
+    assert line.startswith(why)
+    assert len(end) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-k", "alpha beta"], '-k "alpha beta": expected end of input; got identifier'),
+        (["-k", "alpha && beta"], '-k "alpha && beta": unexpected character "&"'),
+        (["-m", "cell(mode=host)"], '-m "cell(mode=host)": unexpected character/s "host"'),
+        (["alpha"], "alpha: a scenario is not selected by its path\n  -> use -k alpha"),
+        (["scenarios/alpha.toml"], "alpha.toml: a scenario is not selected by its path\n  -> use -k alpha"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_a_selection_that_cannot_be_read_is_one_message_with_an_example(
+    run: Run, arguments: list[str], said: str
+) -> None:
+    message = usage_error(run("--collect-only", *arguments))
+    assert said in message
+    assert "  -> " in message
+    assert "passthrough" not in message.replace("-k", "")
+
+
+def test_a_run_names_its_lab_and_why_it_is_the_embedded_one(run: Run, pytester: pytest.Pytester) -> None:
+    named = run("--collect-only", "-k", "alpha")
+    assert f"lab: {pytester.path / 'lab.toml'}" in named.outlines
+    (pytester.path / "lab.toml").unlink()
+    (pytester.path / "scenarios" / "optane.toml").write_text(SCENARIO)
+    embedded = run("--collect-only", "-k", "optane")
+    assert f"lab: the embedded lab, because there is no lab.toml in {pytester.path}" in embedded.outlines
+
+
 def test_two_workers_find_the_host_of_a_disk_whose_name_has_a_hyphen(run_with_others: Run) -> None:
     result = run_with_others("-n", "2", "-v", "-k", "any_disk")
     workers = {line.partition("]")[0] for line in result.outlines if "[gw" in line and TEST_FILE in line}

@@ -18,7 +18,7 @@ def add_commands(commands: Any) -> None:
         help="measure how small a difference a lab's hosts can show, and store the result",
         example="virt-overhead calibrate --lab lab.toml --host node1",
     )
-    parser.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: the embedded lab)")
+    parser.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: as for a run)")
     parser.add_argument("--host", metavar="NAME", help="only this host")
     parser.add_argument("--disk", metavar="NAME", help="the disk to use (default: the host's first)")
     parser.add_argument(
