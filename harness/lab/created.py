@@ -19,9 +19,9 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.errors import HostError, SafetyError
 from harness.files import read_script
@@ -31,7 +31,7 @@ from harness.lab.transport.base import WRAPPED, Runner, failed
 from harness.run_id import RunId
 from harness.signals import Cleanup, cleaning_up
 from harness.terminal import quoted
-from harness.untrusted import parse_json, reading
+from harness.untrusted import first_problem, parse_json, reading
 
 T = TypeVar("T", bound="Thing")
 
@@ -72,16 +72,29 @@ class Removal:
     why: str = ""
 
 
+RandomName = Annotated[str, Field(pattern=r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+"""A path or a variable that ends with a UUID, which is the identity of a thing that has no other."""
+
+
 class Thing(BaseModel):
     """Something that a run is going to create. A subclass per kind adds the identity and the data for the removal.
 
-    `disks` holds the serial numbers of the disks under test that it is on; it is empty if it is on none.
+    `disks` holds the serial numbers of the disks under test that it is on; it is empty if it is on none. A text that is
+    required is not empty: an empty identity would be that of things of others.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     kind: str
     disks: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _require_texts(self) -> Self:
+        if empty := [
+            name for name, of in type(self).model_fields.items() if of.is_required() and getattr(self, name) == ""
+        ]:
+            raise ValueError(f"{empty[0]} is empty")
+        return self
 
     @property
     def words(self) -> str:
@@ -160,7 +173,7 @@ class Entry:
                     return kind.model_validate_json(json.dumps(self.record))
                 except ValidationError as error:
                     raise HostError(
-                        f"{self.run_id}/{self.file} of the creation log is not valid: {error}",
+                        f"{self.run_id}/{self.file} of the creation log is not valid: {first_problem(error)}",
                         hint="find out what it describes, remove that by hand, and then remove the file",
                     ) from error
         return None
@@ -310,16 +323,9 @@ def _read_entry(directory: str, line: str) -> Entry:
             record = parse_json(content, f"{directory}/{name}")
         except HostError:
             record = None
-    if isinstance(record, dict) and _is_whole(record):
+    if isinstance(record, dict) and record.get(_CHECK) == _hash_record(record):
         return Entry(directory, run_id, file, {key: value for key, value in record.items() if key != _CHECK})
     return Entry(directory, run_id, file, {}, frozenset(_find_hinted_disks(content)))
-
-
-def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether the record has its digest. Earlier versions wrote none: then no value looks like one."""
-    if _CHECK in record:
-        return bool(record[_CHECK] == _hash_record(record))
-    return not any(re.fullmatch(r"[0-9a-f]{64}", str(value)) for value in record.values())
 
 
 def _hash_record(record: dict[str, Any]) -> str:
@@ -339,7 +345,7 @@ class Processes(HostThing):
     """
 
     kind: Literal["processes"] = "processes"
-    mark: str
+    mark: RandomName
 
     removal: ClassVar[str] = read_script("harness.lab", "end_marked_processes.sh")
 

@@ -6,7 +6,7 @@ import random
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import ClassVar, Literal
 
@@ -17,7 +17,7 @@ from harness.lab.guard import Writable, built_on
 from harness.lab.guard.writable import END_BYTES, SAMPLE_BYTES, SAMPLED, SAMPLES
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.pin import FACTS, SECTOR, TAG, BlockPin
-from harness.lab.transport.base import Runner
+from harness.lab.transport.base import Runner, failed
 from harness.model.layout import Layout
 from harness.model.option import Effective
 from harness.units import format_size
@@ -36,9 +36,9 @@ class GuidPartitionTable(HostThing):
     """
 
     kind: Literal["partition-table"] = "partition-table"
-    link: str
-    file: str
-    identity: str
+    link: str = ""
+    file: str = ""
+    identity: str = ""
     sectors: int
     ptuuid: str
     partuuids: tuple[str, ...]
@@ -74,11 +74,8 @@ TABLE_BYTES = 2 * MIB
 _WRITE_SECONDS = 300.0
 
 _DISCARD = read_script("harness.layout", "discard_disk.sh")
-_PARTITIONS = r"""
-export PATH="$PATH:/usr/sbin:/sbin"
-! command -v udevadm >/dev/null || udevadm settle --timeout=20
-lsblk -J -b -o NAME,PATH,TYPE,START,SIZE "$1"
-"""
+_WRITE_TABLE = FIND + read_script("harness.layout", "write_table.sh")
+_PARTITIONS = read_script("harness.layout", "list_partitions.sh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +146,7 @@ def partition_disk(
         samples=choose_samples(device.size_bytes),
     )
     with log.making_here(table):
-        _write_table(device, plan, log.run_id)
+        _write_table(device, plan, log.run_id, "unused")
         device.run(["sh", "-c", _DISCARD, "sh", device.path], deadline=_WRITE_SECONDS)
         yield PartitionedDisk(device, table.link or device.path, _find_regions(device, plan))
 
@@ -160,7 +157,7 @@ def partition_array(
 ) -> Iterator[dict[str, Region]]:
     """The same on an array; the table is removed with the array. Regions begin at multiples of `alignment` bytes."""
     plan = _Plan.of(sizes, alignment)
-    _write_table(device, plan, log.run_id)
+    _write_table(device, plan, log.run_id, "new")
     yield _find_regions(device, plan)
 
 
@@ -208,11 +205,13 @@ class _Plan:
         return f"label: gpt\nlabel-id: {self.ptuuid}\nfirst-lba: {ALIGNMENT // sector}\n{''.join(parts)}"
 
 
-def _write_table(device: Writable, plan: _Plan, run_id: str) -> None:
-    # An array or volume group that was in a region before must not be activated when the region appears.
-    table = ["sfdisk", "--quiet", "--wipe", "always", "--wipe-partitions", "always", device.path]
+def _write_table(device: Writable, plan: _Plan, run_id: str, before: Literal["unused", "new"]) -> None:
+    """Write the table. A disk must still be unused, as the guard found it; a new array may have old contents."""
     sector = int(device.run(["blockdev", "--getss", device.path], deadline=60).stdout)
-    device.run(table, stdin=plan.script(run_id, sector), deadline=60)
+    table = plan.script(run_id, sector)
+    done = device.run(["sh", "-c", _WRITE_TABLE, "sh", device.path, before], stdin=table, deadline=60, check=False)
+    if done.status != 0:
+        raise failed(device.runner.name, replace(done, argv=("sfdisk", device.path)))
 
 
 def _find_regions(device: Writable, plan: _Plan) -> dict[str, Region]:

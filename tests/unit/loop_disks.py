@@ -17,6 +17,8 @@ from harness.lab.transport.local import LocalRunner
 from harness.run_id import RunId
 
 RUNNER = LocalRunner("host here")
+NO_PROCESS = "VIRT_OVERHEAD=00000000-0000-4000-8000-000000000000"
+"""The mark of no process."""
 _SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 

@@ -25,6 +25,7 @@ from harness.lab.guard.writable import PROBES
 from harness.lab.inventory import DiskById
 from harness.lab.transport import base
 from harness.lab.transport.base import Completed, HeldCommand, failed, holding
+from harness.layout import regions
 from harness.run_id import RunId
 from pve_double import nodeshell
 from pve_double.executor.memory import MemoryExecutor
@@ -218,14 +219,12 @@ class NodeShell(PlayedShell):
             return "".join(self._facts(path, partuuid=script == pin._PARTITION) for path in argv[4:])
         if script == probes.INSPECT:
             return self._disk()
-        if argv[0] == "sfdisk":
-            self.divide(stdin)
-        if argv[0] in ("blockdev", "sfdisk"):
+        if argv[0] == "blockdev":
             return f"{SECTOR}\n" if argv[1] == "--getss" else ""
         if "NAME,PATH,TYPE,START,SIZE" in script:
             return json.dumps({"blockdevices": [{"children": self._partitions}]})
-        if "forget_partitions" in script:
-            self.divide("")
+        if script == regions._WRITE_TABLE or "forget_partitions" in script:
+            self.divide(stdin)
             return "removed\n"
         return self._printed(said)
 

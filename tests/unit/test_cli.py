@@ -24,6 +24,7 @@ from harness.lab.transport.local import LocalRunner
 from harness.results import RunStore
 from harness.run_id import RunId
 from tests.build import RUN_ID, synthetic_run
+from tests.unit.loop_disks import NO_PROCESS
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +123,7 @@ def test_reaping_needs_neither_images_nor_a_guest_that_boots(
     created = str(tmp_path / "created")
     monkeypatch.setattr("harness.lab.lease.lease", partial(lease, directory=str(tmp_path / "lease")))
     monkeypatch.setattr("harness.lab.created.read_log", lambda runner: read_log(runner, created))
-    CreationLog(LocalRunner(), RunId("20260101-000000-abcd"), created).record(Processes(mark="VIRT_OVERHEAD=gone"))
+    CreationLog(LocalRunner(), RunId("20260101-000000-abcd"), created).record(Processes(mark=NO_PROCESS))
     assert main(["reap", "--lab", "lab.toml"]) == 0
     assert "host here: processes that measure, of run 20260101-000000-abcd" in capsys.readouterr().out
     assert main(["reap", "--lab", "lab.toml", "--yes"]) == 0

@@ -20,11 +20,11 @@ from harness.lab.storages import look_at
 from harness.lab.transport.base import Completed
 from harness.layout.disks import BackingFile, block_device, own_file
 from harness.measure.reap import describe_entry, reap, split_by_disks
-from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, require, run, sparse
+from tests.unit.loop_disks import NO_HYPERVISOR, NO_PROCESS, RUNNER, creation_log, require, run, sparse
 
 MIB = 1024**2
 RUN = "20260101-000000-abcd"
-MARK = Processes(disks=("PHM1",), mark="VIRT_OVERHEAD=none")
+MARK = Processes(disks=("PHM1",), mark=NO_PROCESS)
 
 
 class CutOff:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from harness.lab.inventory import DiskByFile
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts, built
 from harness.layout.disks import partitioned_disks
-from harness.layout.regions import Need
+from harness.layout.regions import Need, partition_disk
 from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -27,7 +27,19 @@ from harness.model.layout import Lvm, RawFile, find_missing_requirement
 from harness.model.mode import Mode
 from harness.run_id import RunId
 from tests.unit.failing import outcomes
-from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, detach, loop, require, run, sparse, traces
+from tests.unit.granted import granted
+from tests.unit.loop_disks import (
+    NO_HYPERVISOR,
+    RUNNER,
+    creation_log,
+    detach,
+    loop,
+    mounted,
+    require,
+    run,
+    sparse,
+    traces,
+)
 
 MIB = 1024**2
 RUN = RunId("20260101-000000-abcd")
@@ -242,6 +254,59 @@ def test_a_loop_device_that_is_open_for_a_moment_is_waited_for(disk: DiskByFile,
         closing = threading.Timer(1.0, os.close, [held])
         closing.start()
     closing.join()
+
+
+def make_filesystem(device: str, stack: ExitStack, at: Path) -> None:  # noqa: ARG001
+    run("mkfs.ext4", "-q", device)
+
+
+def mount_filesystem(device: str, stack: ExitStack, at: Path) -> None:
+    run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0", device)
+    stack.enter_context(mounted(device, at))
+
+
+def write_table(device: str, stack: ExitStack, at: Path) -> None:  # noqa: ARG001
+    run("sfdisk", "--quiet", "--no-reread", device, text="label: dos\n")
+
+
+def claim(device: str, stack: ExitStack, at: Path) -> None:  # noqa: ARG001
+    """As a volume group or an array does."""
+    stack.callback(os.close, os.open(device, os.O_RDONLY | os.O_EXCL))
+
+
+@pytest.mark.parametrize(
+    ("use", "why"),
+    [
+        (make_filesystem, "there is a signature on it: ext4"),
+        (mount_filesystem, "is in use: Device or resource busy"),
+        (write_table, "there is a signature on it: dos"),
+        (claim, "is in use: Device or resource busy"),
+    ],
+)
+def test_a_disk_that_somebody_uses_after_the_guards_check_is_not_written_to(
+    tmp_path: Path, use: Callable[[str, ExitStack, Path], None], why: str
+) -> None:
+    require("sfdisk", "mkfs.ext4")
+    file = sparse(tmp_path / "disk.img", 64 * MIB)
+    with loop(file) as device, ExitStack() as stack:
+        permission = granted(device)
+        use(device, stack, tmp_path / "theirs")
+        run("sync")
+        before = file.read_bytes()
+        with (
+            pytest.raises(SafetyError) as refused,
+            partition_disk(
+                creation_log(tmp_path), DiskByFile("loop", file, 64 * MIB, destroy=True), permission, [("a", 16 * MIB)]
+            ),
+        ):
+            pass
+        run("sync")
+        assert file.read_bytes() == before
+        assert f"since the guard checked it, somebody began to use {device}" in refused.value.message
+        assert why in refused.value.message
+        reap(RUNNER, NO_HYPERVISOR, read_log(RUNNER, str(tmp_path / "created")))
+        run("sync")
+        assert file.read_bytes() == before
 
 
 def test_a_disk_without_destroy_is_not_created(disk: DiskByFile, facts: HostFacts) -> None:

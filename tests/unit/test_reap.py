@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -22,7 +23,7 @@ from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import Partition, RawFile
 from harness.model.mode import Mode
-from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log, loop, require, run, sparse, traces
+from tests.unit.loop_disks import NO_HYPERVISOR, NO_PROCESS, RUNNER, creation_log, loop, require, run, sparse, traces
 
 MIB = 1024**2
 RUN = "20260101-000000-abcd"
@@ -181,7 +182,7 @@ def test_processes_of_a_killed_run_are_ended_and_those_with_another_mark_are_not
 ) -> None:
     process, mark = marked
     log = creation_log(place)
-    log.record(Processes(mark="VIRT_OVERHEAD=measuring"))
+    log.record(Processes(mark=NO_PROCESS))
     assert reaped(place) == []
     assert process.poll() is None
     log.record(Processes(mark=mark))
@@ -190,11 +191,65 @@ def test_processes_of_a_killed_run_are_ended_and_those_with_another_mark_are_not
 
 
 def test_a_record_that_cannot_be_read_is_an_error_that_names_it_and_the_rest_is_done(place: Path) -> None:
-    creation_log(place).record(Processes(mark="VIRT_OVERHEAD=gone"))
+    creation_log(place).record(Processes(mark=NO_PROCESS))
     (place / "created" / RUN / "00000000000000000001-array.json").write_text('{"kind": "arr')
     with pytest.raises(HostError, match=f"{RUN}/00000000000000000001-array.json"):
         reaped(place)
     assert [entry.file for entry in entries(place)] == ["00000000000000000001-array.json"]
+
+
+def plant(place: Path, record: dict[str, object], *, digest: bool = True) -> None:
+    """A record as somebody wrote it by hand, also with a digest that matches."""
+    made = {"disks": [], **record}
+    if digest:
+        made["check"] = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+    (place / "created" / RUN).mkdir()
+    (place / "created" / RUN / "00000000000000000001-planted.json").write_text(json.dumps(made))
+
+
+TOKEN = "00000000-0000-4000-8000-000000000000"
+MARKED = {"mark": f"VIRT_OVERHEAD={TOKEN}"}
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"kind": "processes", "mark": "THEIRS=yes"}, 'mark = "THEIRS=yes"'),
+        ({"kind": "container", **MARKED, "name": "voh", "directory": "THEIRS"}, "directory = "),
+        ({"kind": "storage-daemon", **MARKED, "directory": "THEIRS"}, "directory = "),
+        ({"kind": "guest-system", "directory": "THEIRS"}, "directory = "),
+        ({"kind": "trace-instance", "path": "THEIRS"}, "path = "),
+        ({"kind": "stored-volume", "name": "data", "group_uuid": "a", "tag": ""}, "tag is empty"),
+        ({"kind": "filesystem", "point": "THEIRS", "uuid": "", "partuuid": TOKEN}, "uuid is empty"),
+    ],
+)
+def test_a_record_without_an_identity_of_its_own_removes_nothing(
+    place: Path, record: dict[str, object], why: str
+) -> None:
+    theirs = place / "theirs"
+    theirs.mkdir()
+    for name in ("seed", "socket", "pid"):
+        (theirs / name).touch()
+    (theirs / "link").symlink_to("socket")
+    plant(place, {key: str(theirs) if value == "THEIRS" else value for key, value in record.items()})
+    with subprocess.Popen(["env", "-i", "THEIRS=yes", "sleep", "60"]) as process:
+        try:
+            with pytest.raises(HostError) as refused:
+                reaped(place)
+            assert process.poll() is None
+        finally:
+            process.kill()
+    assert why in refused.value.message
+    assert "\n    " not in refused.value.message
+    assert {path.name for path in theirs.iterdir()} == {"seed", "socket", "pid", "link"}
+
+
+def test_a_record_without_its_digest_is_damaged(place: Path, marked: tuple[subprocess.Popen[bytes], str]) -> None:
+    process, mark = marked
+    plant(place, {"kind": "processes", "mark": mark}, digest=False)
+    with pytest.raises(HostError, match=r"planted\.json is damaged"):
+        reaped(place)
+    assert process.poll() is None
 
 
 def test_only_the_disks_of_a_run_are_cleaned_at_its_start() -> None:
@@ -214,22 +269,22 @@ def test_only_the_disks_of_a_run_are_cleaned_at_its_start() -> None:
 
 def test_a_record_is_there_before_the_thing_and_gone_after_it(place: Path) -> None:
     log: CreationLog = creation_log(place)
-    thing = Processes(mark="VIRT_OVERHEAD=none")
+    thing = Processes(mark=NO_PROCESS)
     with log.making_here(thing):
         (entry,) = entries(place)
         stored = json.loads((place / "created" / RUN / entry.file).read_text())
         assert len(stored.pop("check")) == 64
-        assert stored == entry.record == {"kind": "processes", "disks": [], "mark": "VIRT_OVERHEAD=none"}
+        assert stored == entry.record == {"kind": "processes", "disks": [], "mark": NO_PROCESS}
     assert list((place / "created").iterdir()) == []
 
 
 def test_a_record_survives_a_kill_at_any_moment_of_writing_it(place: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from harness.lab.created import Processes\n"
-        "from tests.unit.loop_disks import creation_log\n"
+        "from tests.unit.loop_disks import NO_PROCESS, creation_log\n"
         "log = creation_log(Path(sys.argv[1]))\n"
         "print('ready', flush=True)\n"
-        "while True: log.record(Processes(mark='VIRT_OVERHEAD=none'))\n"
+        "while True: log.record(Processes(mark=NO_PROCESS))\n"
     )
     with subprocess.Popen([sys.executable, "-c", script, str(place)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

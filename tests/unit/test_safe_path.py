@@ -17,7 +17,7 @@ from harness.lab.storages import look_at
 from harness.layout.disks import backup_file, block_device, refuse_backup
 from harness.layout.source import BlockSource
 from harness.run_id import RunId
-from tests.unit.loop_disks import RUNNER, creation_log
+from tests.unit.loop_disks import NO_PROCESS, RUNNER, creation_log
 
 OTHER = 65534
 MIB = 1 << 20
@@ -103,7 +103,7 @@ def test_what_an_access_control_list_lets_others_write_to_is_not_safe(mine: Path
 
 def test_records_that_another_user_may_have_written_are_not_used(mine: Path) -> None:
     log = creation_log(mine)
-    log.record(Processes(mark="VIRT_OVERHEAD=none"))
+    log.record(Processes(mark=NO_PROCESS))
     directory = mine / "created"
     assert len(read_log(RUNNER, str(directory))) == 1
     os.chown(directory, OTHER, OTHER)
@@ -120,7 +120,7 @@ def test_records_that_another_user_may_have_written_are_not_used(mine: Path) -> 
 def test_nobody_else_may_write_beside_the_log_whatever_the_umask_is(mine: Path) -> None:
     before = os.umask(0)
     try:
-        CreationLog(RUNNER, RunId("20260101-000000-abcd"), f"{mine}/state/created").record(Processes(mark="none"))
+        CreationLog(RUNNER, RunId("20260101-000000-abcd"), f"{mine}/state/created").record(Processes(mark=NO_PROCESS))
     finally:
         os.umask(before)
     assert (mine / "state").stat().st_mode & 0o022 == 0

@@ -42,7 +42,7 @@ from harness.features.breakdown.parts import (
     skip_breakdown,
 )
 from harness.files import read_script
-from harness.lab.created import CreationLog, HostThing
+from harness.lab.created import CreationLog, HostThing, RandomName
 from harness.lab.pin import TAG
 from harness.lab.transport.base import HeldCommand, HoldingRunner, Runner
 from harness.measure.phases import Pauses
@@ -122,7 +122,7 @@ class TraceInstance(HostThing):
     """A trace instance on the host. Its name has a UUID, so no other program made it."""
 
     kind: Literal["trace-instance"] = "trace-instance"
-    path: str
+    path: RandomName
 
     removal: ClassVar[str] = _REMOVE
 

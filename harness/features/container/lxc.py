@@ -22,7 +22,7 @@ from harness.guest.booting import LinuxSystem, choose_vcpus
 from harness.guest.protocol import Backup, Guest, GuestDisk, Hypervisor
 from harness.guest.qemu_process import read_io_limit
 from harness.lab.counters import VmThreads
-from harness.lab.created import CreationLog, Entry, Processes, Removal, fenced
+from harness.lab.created import CreationLog, Entry, Processes, RandomName, Removal, fenced
 from harness.lab.guard.writable import run_all
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, ProxmoxSpec
@@ -61,7 +61,7 @@ class Container(Processes):
 
     kind: Literal["container"] = "container"  # type: ignore[assignment] # a kind of its own
     name: str
-    directory: str
+    directory: RandomName
 
     removal: ClassVar[str] = (
         read_script("harness.features.container", "end_container.sh")

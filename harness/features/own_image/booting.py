@@ -17,7 +17,7 @@ from harness.files import read_script
 from harness.guest.booting import Started
 from harness.guest.libvirt.domain import DriveNames, RootBus, UsedIds
 from harness.image.keys import create_key, read_public_key
-from harness.lab.created import CreationLog, HostThing, fenced
+from harness.lab.created import CreationLog, HostThing, RandomName, fenced
 from harness.lab.pin import STATE_DIRECTORY, why_unsafe
 from harness.lab.transport.base import Runner, whole
 from harness.model.guest import FIO_DIRECTORY, INSTALL, INSTALLED_FIO, Firmware, GuestOptions
@@ -170,7 +170,7 @@ class GuestSystemFiles(HostThing):
     """The directory with what a guest of a disk image boots from. Its name is known to nobody else."""
 
     kind: Literal["guest-system"] = "guest-system"
-    directory: str
+    directory: RandomName
 
     removal: ClassVar[str] = r"""
 [ -d "$1" ] || { echo absent; exit 0; }

@@ -14,7 +14,7 @@ from harness.errors import GuestError
 from harness.features.storage_daemon import PROGRAM
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import InspectedProcess, look_at_process, parse_inspected
-from harness.lab.created import CreationLog, Processes, fenced
+from harness.lab.created import CreationLog, Processes, RandomName, fenced
 from harness.lab.guard import require_leading_to
 from harness.lab.transport.base import Runner
 from harness.model.attach import CACHES, Attach
@@ -41,7 +41,7 @@ class DaemonProcess(Processes):
     """A storage daemon with `mark` in its environment, and the `directory` of its socket."""
 
     kind: Literal["storage-daemon"] = "storage-daemon"  # type: ignore[assignment] # a kind of its own
-    directory: str
+    directory: RandomName
 
     removal: ClassVar[str] = Processes.removal + _REMOVE_DIRECTORY
 

@@ -48,8 +48,9 @@ layout = { kind = "lvm" }
 attach = {}
 container = true
 """
+TOKEN = "00000000-0000-4000-8000-000000000000"
 MADE = Container(
-    disks=("S1",), mark="VIRT_OVERHEAD_CONTAINER=1234", name="voh-run-1234", directory="/run/voh-1234-5678"
+    disks=("S1",), mark=f"VIRT_OVERHEAD_CONTAINER={TOKEN}", name="voh-run-1234", directory=f"/run/voh-{TOKEN}"
 )
 
 
@@ -141,7 +142,7 @@ def test_the_configuration_has_only_its_own_disks() -> None:
     assert "lxc.mount.entry = /srv/fio\\0403/bin srv/fio\\0403/bin none bind,ro,create=dir 0 0" in lines
     assert "lxc.cgroup2.cpuset.cpus = 2-3" in lines
     assert "lxc.cgroup2.memory.max = 1073741824" in lines
-    assert "lxc.environment = VIRT_OVERHEAD_CONTAINER=1234" in lines
+    assert f"lxc.environment = VIRT_OVERHEAD_CONTAINER={TOKEN}" in lines
 
 
 @pytest.mark.parametrize(

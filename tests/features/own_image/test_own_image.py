@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -233,13 +234,14 @@ def test_a_guest_has_a_layer_and_a_seed_that_only_root_can_read_and_both_are_rem
 
 
 def test_files_of_others_in_the_directory_of_a_guest_stay(tmp_path: Path) -> None:
-    (tmp_path / "guest").mkdir()
-    (tmp_path / "guest" / "mine").write_text("")
-    (tmp_path / "guest" / "system.qcow2").write_text("")
-    removal = GuestSystemFiles(directory=str(tmp_path / "guest")).remove(HERE)
+    guest = tmp_path / str(uuid.uuid4())
+    guest.mkdir()
+    (guest / "mine").write_text("")
+    (guest / "system.qcow2").write_text("")
+    removal = GuestSystemFiles(directory=str(guest)).remove(HERE)
     assert removal.outcome == "foreign"
-    assert [path.name for path in (tmp_path / "guest").iterdir()] == ["mine"]
-    assert GuestSystemFiles(directory=str(tmp_path / "other")).remove(HERE).outcome == "absent"
+    assert [path.name for path in guest.iterdir()] == ["mine"]
+    assert GuestSystemFiles(directory=str(tmp_path / str(uuid.uuid4()))).remove(HERE).outcome == "absent"
 
 
 @pytest.mark.usefixtures("qemu_img")
