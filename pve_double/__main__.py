@@ -20,10 +20,10 @@ from pve_double.storage.disks import Disk
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
     pace = Pace(options.pace, options.boot_seconds)
     settings = Settings(cpus=options.cpus, kvm=options.kvm, zfs=options.zfs, pace=pace)
-    host, _, port = options.listen.rpartition(":")
     with contextlib.ExitStack() as stack:
         executor = stack.enter_context(chosen(options, pace, settings.bridges))
         disks = options.disk or ([] if executor.real else [RECORDED_DISK])
@@ -35,8 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         for fault in options.fault:
             node.faults.add(fault)
         for user, name, value in options.token:
+            if user not in node.access.accounts.users:
+                parser.error(f"argument --token: the only user at the start is {options.user}, not {user}")
             node.access.add_token(user, name, privsep=False, value=value)
-        serving = stack.enter_context(serve(node, host=host, port=int(port), node_port=options.node_port))
+        host, port = options.listen
+        try:
+            serving = stack.enter_context(serve(node, host=host, port=port, node_port=options.node_port))
+        except OSError as error:
+            parser.error(f"argument --listen: {host}:{port}: {error.strerror or error}; port 0 takes a free one")
         sys.stdout.write(f"CA: {serving.authority}\nnode port: {serving.node_port}\nready: {serving.url}\n")
         sys.stdout.flush()
         _until_ended()
@@ -52,7 +58,9 @@ def _until_ended() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pve_double", description="A double of a Proxmox VE 9.2 node")
-    parser.add_argument("--listen", default="127.0.0.1:8006", metavar="ADDRESS:PORT", help="port 0 takes a free one")
+    parser.add_argument(
+        "--listen", default=("127.0.0.1", 8006), type=_address, metavar="ADDRESS:PORT", help="port 0 takes a free one"
+    )
     parser.add_argument("--node-port", type=int, default=0, help="for the node's qm and pvesm; plain HTTP on 127.0.0.1")
     parser.add_argument("--user", default="root@pam")
     parser.add_argument("--password", required=True)
@@ -66,6 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--boot-seconds", type=float, default=8.0, help="from start to the agent's first answer")
     add_options(parser)
     return parser
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"'{text}' is not ADDRESS:PORT, as in 127.0.0.1:8006")
+    return host, int(port)
 
 
 def _token(text: str) -> tuple[str, str, str]:

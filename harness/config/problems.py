@@ -90,10 +90,10 @@ def _item(container: Any, part: int | str) -> Any:
 
 
 def _value(details: ErrorDetails) -> str:
-    """` = VALUE`. Empty for a missing key, for a name in a key, and for a table if the reason names its keys."""
+    """` = VALUE`. Empty for a missing key, for a name in a key, and for a table that is wrong as a whole."""
     if details["type"] in ("missing", "union_tag_not_found") or details["loc"][-1:] == ("[key]",):
         return ""
-    if details["type"] == "value_error" and isinstance(details["input"], dict):
+    if details["type"] in ("value_error", "extra_forbidden") and isinstance(details["input"], dict):
         return ""
     # pydantic's context has the tag as text, also if the file has another type.
     value = details["input"]
@@ -109,7 +109,8 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
         case "value_error":
             return str(context["error"])
         case "missing":
-            return "missing, and it has no default"
+            values = [value for value in get_args(_annotation_at(schema, details["loc"])) if isinstance(value, str)]
+            return f"missing; allowed: {', '.join(values)}" if values else "missing, and it has no default"
         case "extra_forbidden" | "unexpected_keyword_argument":
             return f"no such key; {choices(str(details['loc'][-1]), _keys_at(schema, details['loc']))}"
         case "literal_error":
@@ -220,6 +221,15 @@ def _read(path: Path, what: str, hint: str) -> str:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}", hint=hint) from error
 
 
+_SYNTAX = {  # by the beginning of the text of tomllib
+    "Invalid value": 'text needs straight quotes: KEY = "VALUE"; only numbers, true and false have none',
+    "Invalid statement|Expected '=' after": 'a line is KEY = "VALUE" or [TABLE.NAME]',
+    "Expected ']'": "the name of a table is in brackets, and has letters, digits, `_`, `-` and dots: [host.node1]",
+    "Cannot": "the file has this key or table twice: write it once",
+    "Invalid hex value|Unescaped": "write each backslash in text twice, or the text in single quotes",
+}
+
+
 def _parse(path: Path, text: str, hint: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
@@ -228,8 +238,10 @@ def _parse(path: Path, text: str, hint: str) -> dict[str, Any]:
         number = re.match(r"line (\d+)", where)
         line = text.splitlines()[int(number[1]) - 1].strip() if number else ""
         where = where.removesuffix(")") if number else "end of the file"
+        what = re.sub(r"\('.*?',?\)", lambda key: "[" + ".".join(re.findall("'(.*?)'", key[0])) + "]", what)  # a tuple
         raise ConfigError(
-            f"{path}: {where}: invalid TOML: {what}" + (f": {line}" if line else ""), hint=hint
+            f"{path}: {where}: invalid TOML: {what}" + (f": {line}" if line else ""),
+            hint=next((remedy for start, remedy in _SYNTAX.items() if re.match(start, what)), hint),
         ) from error
 
 

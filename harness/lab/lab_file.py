@@ -159,7 +159,8 @@ class LabKeys(TomlTable):
 
 def load_lab(path: Path) -> Inventory:
     """The lab from the file `path`. A ConfigError lists all problems, one per line, with key and allowed values."""
-    return lab_of(read_toml(path, what="lab", hint=KEYS_HINT), str(path))
+    hint = KEYS_HINT if path.exists() else "virt-overhead init writes one"
+    return lab_of(read_toml(path, what="lab", hint=hint), str(path))
 
 
 def lab_of(data: dict[str, Any], source: str) -> Inventory:

@@ -363,8 +363,7 @@ def explain_empty(keyword: str, marks: str, notes: Iterable[str], cells: Sequenc
     """Why `-k` and `-m` select no cell: the notes on scenarios that they name, and words and values of no cell."""
     words = [word for word in re.findall(r"[^\s()]+", keyword) if word not in ("and", "or", "not")]
     values = re.findall(r"(\w+)\s*=\s*('[^']*'|\"[^\"]*\"|\w+)", marks)
-    named = {*words, *(value.strip("'\"") for _, value in values)}
-    why = [note for note in notes if note.partition(":")[0] in named]
+    why = [note for note in notes if note.partition(":")[0] in {*words, *(value.strip("'\"") for _, value in values)}]
     names = list(dict.fromkeys(name for cell in cells for name in (cell.scenario, cell.disk, cell.mode.name)))
     unknown = [word for word in words if not any(word.lower() in cell.id.lower() for cell in cells)]
     why += [f'-k: no cell has "{word}" in its id{near(word, names)}' for word in unknown]

@@ -52,7 +52,14 @@ def test_it_prints_its_authority_and_where_it_listens_and_serves_what_it_was_tol
     [
         (["--disk", "/dev/sdb"], "is not BY_ID,SERIAL,SIZE,DEVICE"),
         (["--token", "root@pam"], "is not USER!NAME=VALUE"),
+        (
+            ["--token", "bench@pve!voh=SECRET"],
+            "argument --token: the only user at the start is root@pam, not bench@pve",
+        ),
         (["--fault", '{"bogus": 1}'], "is no fault"),
+        (["--listen", "127.0.0.1"], "is not ADDRESS:PORT"),
+        (["--listen", "127.0.0.1:https"], "is not ADDRESS:PORT"),
+        (["--listen", "192.0.2.1:0"], "argument --listen: 192.0.2.1:0: Cannot assign requested address"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_told(

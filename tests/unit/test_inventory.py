@@ -54,6 +54,23 @@ def good_but(old: str, new: str) -> str:
     return GOOD.replace(old, new, 1)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('kind = "local"', 'type = "local"', "host.here.kind: missing; allowed: local, ssh, proxmox"),
+        (".disk.", ".disks.", "host.here.disks: no such key; allowed: kind, address"),
+    ],
+)
+def test_a_missing_key_says_its_values_and_a_wrong_table_is_not_written_out(
+    tmp_path: Path, old: str, new: str, line: str
+) -> None:
+    text = '[host.here]\nkind = "local"\n[host.here.disk.loop]\nfile = "/var/tmp/x"\nsize = "1 GiB"\n'
+    (tmp_path / "lab.toml").write_text(text.replace(old, new))
+    with pytest.raises(ConfigError) as error:
+        load_lab(tmp_path / "lab.toml")
+    assert error.value.message.startswith(f"{tmp_path / 'lab.toml'}: {line}")
+
+
 def test_a_lab_file_names_hosts_and_their_disks(tmp_path: Path) -> None:
     lab = load(tmp_path, GOOD)
     assert lab.profile == "publish"
@@ -142,7 +159,7 @@ OPTANE, LOOP = "host.node1.disk.optane", "host.here.disk.loop"
             'kind = "lokal"',
             'host.here.kind = "lokal": allowed: local, ssh, proxmox (did you mean "local"?)',
         ),
-        ('kind = "local"', "", "host.here.kind: missing, and it has no default"),
+        ('kind = "local"', "", "host.here.kind: missing; allowed: local, ssh, proxmox"),
         ('id = "/dev/disk/by-id/nvme-INTEL_900P"\n', "", f"{OPTANE}.id: {WHY_BOTH}"),
         ('serial = "PHM1"\n', "", f"{OPTANE}.serial: {WHY_BOTH}"),
         ('serial = "PHM1"', 'serial = ""', f'{OPTANE}.serial = "": must not be empty'),

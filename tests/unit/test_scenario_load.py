@@ -394,7 +394,7 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
         (
             "[profiles.smoke]\nrounds = 4",
             (
-                "profiles = { smoke = { rounds = 4 } }: no such key; allowed: title, disk, class, disks, modes, "
+                "profiles: no such key; allowed: title, disk, class, disks, modes, "
                 "workloads, write_rate, guest, published, expect_void, mode, profile, budget, decompose, variant, "
                 'search, workload, snapshot (did you mean "profile"?)'
             ),
@@ -564,6 +564,29 @@ def test_all_problems_of_a_file_are_reported_together(tmp_path: Path) -> None:
 def test_a_syntax_error_is_reported_with_its_line(tmp_path: Path, text: str, where: str) -> None:
     (line,) = complaint(tmp_path, text)
     assert re.match(where, line)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("disk = optane\n", "text needs straight quotes"),
+        ("cached = True\n", "only numbers, true and false have none"),
+        ("disk = \u201coptane\u201d\n", "text needs straight quotes"),
+        ("disk: optane\n", 'a line is KEY = "VALUE"'),
+        ('{"disk": "optane"}\n', 'a line is KEY = "VALUE"'),
+        ("[mode my lvm]\n", "the name of a table is in brackets"),
+        ('title = "C:\\Users"\n', "write each backslash in text twice"),
+        ('title = "C:\\me"\n', "write each backslash in text twice"),
+        ("a = 1\na = 2\n", "write it once"),
+        ("[mode.a]\n[mode.a]\n", "write it once"),
+    ],
+)
+def test_a_syntax_error_says_how_to_write_it_and_not_what_python_has(tmp_path: Path, text: str, remedy: str) -> None:
+    (tmp_path / "optane.toml").write_text(text)
+    with pytest.raises(ConfigError, match="invalid TOML") as error:
+        load_scenario(tmp_path / "optane.toml")
+    assert remedy in str(error.value.hint)
+    assert "('" not in error.value.message
 
 
 def test_a_file_name_must_not_make_ids_ambiguous(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_hosts_that_are_met_at_the_same_time_are_all_remembered(tmp_path: Path) 
 def test_a_pinned_key_that_is_none_is_a_mistake_in_the_configuration(server: Server) -> None:
     with pytest.raises(ConfigError, match="is not a public key"):
         SshRunner.connect(server.target(host_key="SHA256:abc"), name="host lab", deadline=5)
-    with pytest.raises(ConfigError, match="of type 'ssh-dss' are not supported"):
+    with pytest.raises(ConfigError, match='of type "ssh-dss" are not supported'):
         SshRunner.connect(server.target(host_key="ssh-dss AAAA"), name="host lab", deadline=5)
 
 
@@ -99,10 +99,13 @@ def test_a_missing_key_file_is_named(server: Server, tmp_path: Path) -> None:
         SshRunner.connect_when_up(target, name="host lab", deadline=20)
 
 
-def test_a_file_that_is_not_a_key_is_named(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "notes").write_text("hello")
-    with pytest.raises(HostError, match="notes is not an SSH private key"):
+@pytest.mark.parametrize("text", ["hello", "", "PuTTY-User-Key-File-3: ssh-ed25519\n", "ssh-ed25519 AAAA me@here\n"])
+def test_a_file_that_is_not_a_key_is_named(server: Server, tmp_path: Path, text: str) -> None:
+    (tmp_path / "notes").write_text(text)
+    with pytest.raises(HostError) as error:
         SshRunner.connect(replace(server.target(), key=tmp_path / "notes"), name="host lab", deadline=20)
+    assert error.value.message == f"host lab: {tmp_path / 'notes'} is not an SSH private key in OpenSSH's format"
+    assert "without .pub" in str(error.value.hint)
 
 
 def test_a_refused_key_is_not_waited_for(server: Server, tmp_path: Path) -> None:

@@ -140,9 +140,10 @@ def _load_key(name: str, target: SshTarget) -> PKey:
             f"{name}: the SSH key {target.key} is locked by a passphrase",
             hint="create a key without a passphrase, only for the lab: ssh-keygen -t ed25519 -N '' -f FILE",
         )
-    except Exception as error:
+    except Exception:
         failure = HostError(
-            f"{name}: {target.key} is not an SSH private key: {error}", hint="create one: ssh-keygen -t ed25519 -f FILE"
+            f"{name}: {target.key} is not an SSH private key in OpenSSH's format",
+            hint="name the private key, without .pub, or create one: ssh-keygen -t ed25519 -N '' -f FILE",
         )
     # Raised outside of the handlers, because the frames of the original exception have the key in their variables.
     raise failure
@@ -276,7 +277,7 @@ def _log_in(transport: Transport, target: SshTarget, name: str, key: PKey, remai
     if answered and (transport.is_active() or isinstance(failure, AuthenticationException)):
         raise HostError(
             f"{name}: {target.address} refused the key {target.key} for user {target.user}",
-            hint=f"add {target.key}.pub to ~{target.user}/.ssh/authorized_keys there",
+            hint=f"add {target.key}.pub to ~{target.user}/.ssh/authorized_keys there; its sshd must allow this login",
         )
     cause = "ended the connection" if answered else f"did not answer within {format_duration(NEGOTIATION_SECONDS)}"
     raise NotUpYet(f"{name}: {target.address} {cause} during the login")
