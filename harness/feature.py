@@ -398,8 +398,8 @@ OWN_JOBS = Subject(in_record=lambda cell: cell.job.from_file is not None)
 class Feature:
     """What one feature adds. Every hook but the name may be left out.
 
-    The package imports what reads a scenario file. A hook that works with hosts or results imports what it needs when
-    it is called: nothing that reads a scenario waits for it. What is reported is in `FeatureReport`.
+    The package imports what reads a scenario file. Nothing that reads a scenario waits for what works with hosts or
+    results: modules with it are imported when a hook is called (`import_later`). `FeatureReport` has what is reported.
     """
 
     name: str
@@ -497,6 +497,22 @@ class FeatureReport:
     """What `virt-overhead report --json` has of a disk, by key."""
     draw_card: Callable[[RunStore, Run], tuple[Path, str]] | None = None
     """Draws a picture of a run for a forum post. Returns its path, and the same in Markdown."""
+
+
+class _LaterModule:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
+
+
+def import_later(package: str, *names: str) -> tuple[Any, ...]:
+    """Stand-ins for modules of a package, which are imported when something of them is used for the first time.
+
+    Python then puts the module itself into the package, in place of its stand-in.
+    """
+    return tuple(_LaterModule(f"{package}.{name}") for name in names)
 
 
 FILL = Conditioner(name="fill")

@@ -12,16 +12,18 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature
+from harness.feature import Feature, import_later
 
 if TYPE_CHECKING:
     from harness.events import Events
-    from harness.guest.libvirt.connection import Connection
+    from harness.features.borrow import hypervisor, plugged
     from harness.guest.protocol import Hypervisor
     from harness.guest.proxmox.client import Client
-    from harness.lab.created import Entry, Removal, Thing
+    from harness.lab.created import Entry, Removal
     from harness.lab.hosts import Host
     from harness.lab.transport.base import Runner
+else:
+    hypervisor, plugged = import_later(__name__, "hypervisor", "plugged")
 
 
 def _open_hypervisor(host: Host, events: Events) -> AbstractContextManager[Hypervisor] | None:
@@ -52,22 +54,10 @@ def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal |
     return unplug(client, drive)
 
 
-def _remove_from_libvirt(connection: Connection, runner: Runner, entry: Entry) -> Removal | None:
-    from harness.features.borrow.plugged import remove_from_libvirt
-
-    return remove_from_libvirt(connection, runner, entry)
-
-
-def _list_things() -> tuple[type[Thing], ...]:
-    from harness.features.borrow.hypervisor import AddedThread, PluggedDrive, PluggedIn
-
-    return AddedThread, PluggedDrive, PluggedIn
-
-
 FEATURE = Feature(
     name="borrow",
     hypervisor=_open_hypervisor,
     remove_from_node=_remove_from_node,
-    remove_from_libvirt=_remove_from_libvirt,
-    list_things=_list_things,
+    remove_from_libvirt=lambda connection, runner, entry: plugged.remove_from_libvirt(connection, runner, entry),
+    list_things=lambda: (hypervisor.AddedThread, hypervisor.PluggedDrive, hypervisor.PluggedIn),
 )

@@ -9,50 +9,16 @@ nothing of it: its time is added to that of a plan, and its records are not cell
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, RunSwitch
+from harness.feature import Feature, FeatureRecords, RunSwitch, import_later
 
 if TYPE_CHECKING:
-    from harness.lab.created import HostThing
-    from harness.measure.rounds import FollowingSeries, SeriesContext
-    from harness.measure.series import PreparedGroup
-    from harness.scenario.plan import Plan
+    from harness.features.breakdown import measuring, parts
+else:
+    measuring, parts = import_later(__name__, "measuring", "parts")
 
 FLAG = "--breakdown"
-
-
-def _estimate_seconds(plan: Plan) -> float:
-    from harness.features.breakdown.measuring import estimate_seconds
-
-    return estimate_seconds(plan)
-
-
-def _follow(context: SeriesContext, prepared: PreparedGroup) -> Iterable[FollowingSeries]:
-    from harness.features.breakdown.measuring import follow
-
-    return follow(context, prepared)
-
-
-def _list_things() -> tuple[type[HostThing], ...]:
-    from harness.features.breakdown.measuring import TraceInstance
-
-    return (TraceInstance,)
-
-
-def _load_records() -> tuple[FeatureRecords, ...]:
-    from harness.features.breakdown.parts import BreakdownRecord
-
-    return (
-        FeatureRecords(
-            key="breakdowns",
-            record=BreakdownRecord,
-            place=13,
-            description="One entry per mode and workload of a run with `--breakdown`; else empty.",
-            in_journal=False,
-        ),
-    )
 
 
 FEATURE = Feature(
@@ -60,9 +26,17 @@ FEATURE = Feature(
     switch=RunSwitch(
         flag=FLAG,
         help="also trace one I/O at a time of each mode and workload, and show where its microseconds go",
-        estimate_seconds=_estimate_seconds,
+        estimate_seconds=lambda plan: measuring.estimate_seconds(plan),
     ),
-    follow=_follow,
-    list_things=_list_things,
-    load_records=_load_records,
+    follow=lambda context, prepared: measuring.follow(context, prepared),
+    list_things=lambda: (measuring.TraceInstance,),
+    load_records=lambda: (
+        FeatureRecords(
+            key="breakdowns",
+            record=parts.BreakdownRecord,
+            place=13,
+            description="One entry per mode and workload of a run with `--breakdown`; else empty.",
+            in_journal=False,
+        ),
+    ),
 )

@@ -8,49 +8,30 @@ by the noise of earlier runs or of the calibration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, PlannedRuns
+from harness.feature import Feature, import_later
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from harness.features.calibrate import calibration, detectable, memory_disk
     from harness.image import ImageSet
-    from harness.lab.created import HostThing
     from harness.lab.hosts import Host
-    from harness.results import Run
-
-
-def _announce(runs: PlannedRuns) -> Iterable[str]:
-    from harness.features.calibrate.detectable import announce
-
-    return announce(runs)
+else:
+    calibration, detectable, memory_disk = import_later(__name__, "calibration", "detectable", "memory_disk")
 
 
 def _quote(host: Host, images: ImageSet) -> Mapping[str, JsonValue]:
-    from harness.features.calibrate.calibration import quote
-
-    calibration = quote(host, images)
-    return {"calibration": calibration} if calibration is not None else {}
-
-
-def _describe_lab(run: Run) -> Iterable[str]:
-    from harness.features.calibrate.calibration import describe_lab
-
-    return describe_lab(run)
-
-
-def _list_things() -> tuple[type[HostThing], ...]:
-    from harness.features.calibrate.memory_disk import MemoryDisk
-
-    return (MemoryDisk,)
+    quoted = calibration.quote(host, images)
+    return {"calibration": quoted} if quoted is not None else {}
 
 
 FEATURE = Feature(
     name="calibrate",
-    announce=_announce,
+    announce=lambda runs: detectable.announce(runs),
     provenance=_quote,
-    about_lab=_describe_lab,
-    list_things=_list_things,
+    about_lab=lambda run: calibration.describe_lab(run),
+    list_things=lambda: (memory_disk.MemoryDisk,),
 )

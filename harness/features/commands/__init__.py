@@ -10,10 +10,9 @@ unmounts the file system. So a run leaves nothing to remove.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, FeatureTables
+from harness.feature import Feature, FeatureRecords, FeatureTables, import_later
 from harness.features.commands.request import (
     CommandRecord,
     OwnCommand,
@@ -23,14 +22,9 @@ from harness.features.commands.request import (
 )
 
 if TYPE_CHECKING:
-    from harness.measure.rounds import FollowingSeries, SeriesContext
-    from harness.measure.series import PreparedGroup
-
-
-def _follow(context: SeriesContext, prepared: PreparedGroup) -> Iterable[FollowingSeries]:
-    from harness.features.commands.running import follow
-
-    return follow(context, prepared)
+    from harness.features.commands import running
+else:
+    (running,) = import_later(__name__, "running")
 
 
 FEATURE = Feature(
@@ -43,7 +37,7 @@ FEATURE = Feature(
         find_problems=find_problems,
     ),
     follow_ups=plan_commands,
-    follow=_follow,
+    follow=lambda context, prepared: running.follow(context, prepared),
     find_notes=note_ignored_flushes,
     load_records=lambda: (
         FeatureRecords(

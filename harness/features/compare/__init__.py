@@ -8,32 +8,14 @@ records.py is the JSON document, words.py says it in words for a terminal and as
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, RunOption, SessionRuns
+from harness.feature import Feature, RunOption, import_later
 
 if TYPE_CHECKING:
-    import pytest
-
-
-def _check(name: str, reports: Path) -> None:
-    from harness.features.compare.command import find_baseline
-
-    find_baseline(reports, name)
-
-
-def _judge(name: str, runs: SessionRuns) -> Iterable[tuple[str, str]]:
-    from harness.features.compare.command import judge_runs
-
-    return judge_runs(name, runs)
-
-
-def _print(name: str, runs: SessionRuns, reporter: pytest.TerminalReporter) -> None:
-    from harness.features.compare.command import print_comparisons
-
-    print_comparisons(name, runs, reporter)
+    from harness.features.compare import command
+else:
+    (command,) = import_later(__name__, "command")
 
 
 FEATURE = Feature(
@@ -43,9 +25,9 @@ FEATURE = Feature(
             flag="--baseline",
             metavar="NAME",
             help="compare the run with this baseline (`virt-overhead baseline`); a run that is worse is a failure",
-            check=_check,
-            judge=_judge,
-            print=_print,
+            check=lambda name, reports: command.find_baseline(reports, name),
+            judge=lambda name, runs: command.judge_runs(name, runs),
+            print=lambda name, runs, reporter: command.print_comparisons(name, runs, reporter),
         ),
     ),
 )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from harness.config.names import LONGEST_NAME
-from harness.feature import Feature, ModeKeys, Subject
+from harness.feature import Feature, ModeKeys, Subject, import_later
 from harness.model.attach import Attach, InContainer
 from harness.model.layout import Qcow2, RawFile, ZfsFile
 from harness.model.mode import Mode
@@ -21,12 +21,9 @@ from harness.model.values import Flag, TomlTable
 from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
-    from harness.events import Events
-    from harness.guest.protocol import Hypervisor
-    from harness.guest.proxmox.client import Client
-    from harness.lab.created import Entry, Removal, Thing
-    from harness.lab.hosts import Host
-    from harness.lab.transport.base import Runner
+    from harness.features.container import lxc, proxmox
+else:
+    lxc, proxmox = import_later(__name__, "lxc", "proxmox")
 
 _SHARED = ("vcpus", "memory", "pin_vcpus")
 """The options of a guest that a container has, too."""
@@ -107,25 +104,6 @@ def _find_name_problems(modes: list[Mode]) -> Iterator[str]:
             yield f'mode.{mode.base.name}: the name "{mode.name}" has {length} characters; allowed: {LONGEST_NAME}'
 
 
-def _extend_hypervisor(host: Host, hypervisor: Hypervisor, events: Events) -> Hypervisor:
-    from harness.features.container.lxc import ContainersBesideVms
-
-    return ContainersBesideVms(host, hypervisor, events)
-
-
-def _list_things() -> tuple[type[Thing], ...]:
-    from harness.features.container.lxc import Container
-    from harness.features.container.proxmox import CreatedContainer
-
-    return Container, CreatedContainer
-
-
-def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:
-    from harness.features.container.proxmox import remove_from_node
-
-    return remove_from_node(client, runner, entry)
-
-
 _KEYS: Any = ModeKeys(table=BesideVm, find_problems=find_problems, adapt=add_modes)
 FEATURE = Feature(
     name="container",
@@ -134,7 +112,7 @@ FEATURE = Feature(
         in_cell=lambda cell, _slices: cell.mode.in_container,
     ),
     mode_keys=_KEYS,
-    extend_hypervisor=_extend_hypervisor,
-    list_things=_list_things,
-    remove_from_node=_remove_from_node,
+    extend_hypervisor=lambda host, vms, events: lxc.ContainersBesideVms(host, vms, events),
+    list_things=lambda: (lxc.Container, proxmox.CreatedContainer),
+    remove_from_node=lambda client, runner, entry: proxmox.remove_from_node(client, runner, entry),
 )

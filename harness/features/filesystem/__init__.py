@@ -24,7 +24,7 @@ from pydantic import Field, Strict
 
 from harness.config.names import LONGEST_NAME
 from harness.config.problems import matching
-from harness.feature import Feature, ModeKeys, Subject
+from harness.feature import Feature, ModeKeys, Subject, import_later
 from harness.model.attach import Attach, ReadAhead
 from harness.model.job import Job
 from harness.model.layout import Filesystem, InnerFilesystem
@@ -34,11 +34,11 @@ from harness.model.values import TomlTable
 from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
-    from harness.events import Events
-    from harness.guest.protocol import Hypervisor
-    from harness.lab.hosts import Host
+    from harness.features.filesystem import mounted
     from harness.measure.session import Session
     from harness.results import CellRecord, Measurement
+else:
+    (mounted,) = import_later(__name__, "mounted")
 
 _LAYOUTS = ("partition", "lvm", "lvm-thin", "raw", "zvol", "rbd")
 """Layouts with volumes of their own on which the host can make a file system."""
@@ -276,12 +276,6 @@ def _describe_ahead(cell: CellRecord) -> str:
     return f"; read-ahead: {', '.join(known)}" if known and cell.job.reads else ""
 
 
-def _extend_hypervisor(host: Host, hypervisor: Hypervisor, _events: Events) -> Hypervisor:
-    from harness.features.filesystem.mounted import FilesystemsInGuests
-
-    return FilesystemsInGuests(host, hypervisor)
-
-
 _KEYS: Any = ModeKeys(table=InGuest, find_problems=find_problems, adapt=add_modes)
 FEATURE = Feature(
     name="filesystem",
@@ -293,7 +287,7 @@ FEATURE = Feature(
         in_cell=lambda cell, _slices: cell.mode.filesystem is not None,
     ),
     mode_keys=_KEYS,
-    extend_hypervisor=_extend_hypervisor,
+    extend_hypervisor=lambda host, hypervisor, _events: mounted.FilesystemsInGuests(host, hypervisor),
     find_problems=find_conflicts,
     refuse_job=refuse_buffered,
     read_session=read_session,

@@ -9,23 +9,17 @@ fio got, and which options did not apply.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature
+from harness.feature import Feature, import_later
 
 if TYPE_CHECKING:
-    from harness.scenario.scenario import WorkloadFiles
-
-
-def _read_workloads(folder: Path, paths: Sequence[str]) -> WorkloadFiles:
-    from harness.features.fio_files.reading import read_fio_files
-
-    return read_fio_files(folder, paths)
+    from harness.features.fio_files import reading
+else:
+    (reading,) = import_later(__name__, "reading")
 
 
 FEATURE = Feature(
     name="fio_files",
-    read_workloads=_read_workloads,
+    read_workloads=lambda folder, paths: reading.read_fio_files(folder, paths),
 )

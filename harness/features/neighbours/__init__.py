@@ -8,23 +8,23 @@ run at the same time, each on a volume of its own, is part of the kernel: an arm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from harness.config.names import LONGEST_NAME
-from harness.feature import OTHER_IO, Feature, ModeKeys
+from harness.feature import OTHER_IO, Feature, ModeKeys, import_later
 from harness.model.attach import Attach
-from harness.model.mode import MOST_GUESTS, Cell, Mode, Neighbour
+from harness.model.mode import MOST_GUESTS, Mode, Neighbour
 from harness.model.values import Flag, TomlTable
 from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
-    from harness.analysis import Samples
-    from harness.results import Measurement, ValidityCheck
-    from harness.results.contrasts import Blocks
+    from harness.features.neighbours import measured
+else:
+    (measured,) = import_later(__name__, "measured")
 
 
 class OtherIo(TomlTable):
@@ -106,36 +106,14 @@ def _find_name_problems(scenario: Scenario) -> Iterator[str]:
                 yield f'mode.{of}: the name "{name}" has {len(name)} characters; allowed: at most {LONGEST_NAME}'
 
 
-def _counts(slice_: Measurement, _cell: Cell) -> bool:
-    from harness.features.neighbours.measured import has_its_backup
-
-    return has_its_backup(slice_)
-
-
-def _find_checks(slices: Sequence[Measurement], cell: Cell) -> Iterable[ValidityCheck]:
-    from harness.features.neighbours.measured import check_backup, check_together
-
-    return *check_together(slices), *check_backup(slices, cell)
-
-
-def _find_notes(slices: Sequence[Measurement], _cell: Cell) -> Iterable[str]:
-    from harness.features.neighbours.measured import note_lost_backups
-
-    return note_lost_backups(slices)
-
-
-def _measure(cell: Cell, blocks: Blocks, samples: Samples, confidence: float, span_bytes: int) -> Mapping[str, Any]:
-    from harness.features.neighbours.measured import measure_others
-
-    return measure_others(cell, blocks, samples, confidence, span_bytes)
-
-
 FEATURE = Feature(
     name="neighbours",
     subject=OTHER_IO,
     mode_keys=ModeKeys(table=OtherIo, find_problems=find_problems, adapt=add_modes),
-    counts=_counts,
-    find_checks=_find_checks,
-    find_notes=_find_notes,
-    measure=_measure,
+    counts=lambda slice_, _cell: measured.has_its_backup(slice_),
+    find_checks=lambda slices, cell: (*measured.check_together(slices), *measured.check_backup(slices, cell)),
+    find_notes=lambda slices, _cell: measured.note_lost_backups(slices),
+    measure=lambda cell, blocks, samples, confidence, span_bytes: measured.measure_others(
+        cell, blocks, samples, confidence, span_bytes
+    ),
 )

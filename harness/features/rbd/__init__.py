@@ -20,21 +20,19 @@ with those of fio times the replicas of the pool.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, FeatureStorage, NodeStorage, Subject
+from harness.feature import Feature, FeatureRecords, FeatureStorage, NodeStorage, Subject, import_later
 from harness.files import read_script
 from harness.lab.inventory import StorageKind
 from harness.model.layout import Rbd
 
 if TYPE_CHECKING:
-    from harness.lab.created import HostThing
-    from harness.lab.storages import FoundStorage
+    from harness.features.rbd import images, report
     from harness.lab.transport.base import Runner
-    from harness.layout.source import NetworkDisk
-    from harness.layout.storage import VolumeKind
-    from harness.model.mode import Mode
+else:
+    images, report = import_later(__name__, "images", "report")
 
 CONFIGURATION = "/etc/ceph/ceph.conf"
 # $1: the host's own configuration of Ceph. Prints the pools for images of the cluster that it names.
@@ -46,70 +44,12 @@ ceph osd dump | sed -n "s/^pool [0-9]* '\\([^']*\\)' replicated .* application r
 
 
 def _check(text: str) -> str:
-    from harness.features.rbd.images import CephPool
-
-    CephPool.parse(text)
+    images.CephPool.parse(text)
     return text
-
-
-def _load_volumes() -> VolumeKind:
-    from harness.features.rbd.images import Images
-
-    return Images()
-
-
-def _list_things() -> tuple[type[HostThing], ...]:
-    from harness.features.rbd.images import StoredImage
-
-    return (StoredImage,)
 
 
 def _find(runner: Runner) -> Iterable[str]:
     return runner.run(["sh", "-c", _FIND, "sh", CONFIGURATION], deadline=120).stdout.split("\n")[:-1]
-
-
-def _refuse(mode: Mode, storage: FoundStorage) -> str | None:
-    from harness.features.rbd.images import refuse_client
-
-    return refuse_client(mode, storage)
-
-
-def _refuse_on_node(entry: Mapping[str, Any], mode: Mode) -> str | None:
-    from harness.features.rbd.images import refuse_on_node
-
-    return refuse_on_node(entry, mode)
-
-
-def _locate(entry: Mapping[str, Any]) -> str:
-    from harness.features.rbd.images import locate_pool
-
-    return locate_pool(entry)
-
-
-def _open(runner: Runner, at: str, name: str, path: str) -> tuple[str, NetworkDisk | None]:
-    from harness.features.rbd.images import open_volume
-
-    return open_volume(runner, at, name, path)
-
-
-def _describe(mode: Mode) -> str | None:
-    from harness.features.rbd.images import describe_twin
-
-    return describe_twin(mode)
-
-
-def _load_records() -> tuple[FeatureRecords, ...]:
-    from harness.features.rbd.report import RbdRecord, account_cells
-
-    return (
-        FeatureRecords(
-            key="rbd",
-            record=RbdRecord,
-            place=16,
-            description="One entry per measured cell on an image of Ceph whose OSDs are all on the host: their bytes.",
-            compute=account_cells,
-        ),
-    )
 
 
 FEATURE = Feature(
@@ -129,12 +69,24 @@ FEATURE = Feature(
         ),
         check=_check,
         script=read_script("harness.features.rbd", "pool.sh"),
-        load_volumes=_load_volumes,
+        load_volumes=lambda: images.Images(),
         find=_find,
-        refuse=_refuse,
-        describe=_describe,
-        on_node=NodeStorage(refuse=_refuse_on_node, locate=_locate, open=_open),
+        refuse=lambda mode, storage: images.refuse_client(mode, storage),
+        describe=lambda mode: images.describe_twin(mode),
+        on_node=NodeStorage(
+            refuse=lambda entry, mode: images.refuse_on_node(entry, mode),
+            locate=lambda entry: images.locate_pool(entry),
+            open=lambda runner, at, name, path: images.open_volume(runner, at, name, path),
+        ),
     ),
-    list_things=_list_things,
-    load_records=_load_records,
+    list_things=lambda: (images.StoredImage,),
+    load_records=lambda: (
+        FeatureRecords(
+            key="rbd",
+            record=report.RbdRecord,
+            place=16,
+            description="One entry per measured cell on an image of Ceph whose OSDs are all on the host: their bytes.",
+            compute=report.account_cells,
+        ),
+    ),
 )

@@ -9,21 +9,15 @@ and what results.json has under `searches`; `report.py` is the part of the repor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, FeatureTables
+from harness.feature import Feature, FeatureRecords, FeatureTables, import_later
 from harness.features.search.request import Search, SearchRecord, find_problems, plan_searches
 
 if TYPE_CHECKING:
-    from harness.measure.rounds import FollowingSeries, SeriesContext
-    from harness.measure.series import PreparedGroup
-
-
-def _follow(context: SeriesContext, _prepared: PreparedGroup) -> Iterable[FollowingSeries]:
-    from harness.features.search.measuring import follow
-
-    return follow(context)
+    from harness.features.search import measuring
+else:
+    (measuring,) = import_later(__name__, "measuring")
 
 
 FEATURE = Feature(
@@ -37,7 +31,7 @@ FEATURE = Feature(
         evaluated="searches",
     ),
     follow_ups=plan_searches,
-    follow=_follow,
+    follow=lambda context, _prepared: measuring.follow(context),
     load_records=lambda: (
         FeatureRecords(
             key="searches",

@@ -9,37 +9,15 @@ the loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureRecords, FeatureTables
+from harness.feature import Feature, FeatureRecords, FeatureTables, import_later
 from harness.features.snapshots.request import SnapshotRecord, Snapshots, find_problems, plan_snapshots
 
 if TYPE_CHECKING:
-    from harness.guest.proxmox.client import Client
-    from harness.lab.created import Entry, Removal, Thing
-    from harness.lab.transport.base import Runner
-    from harness.measure.rounds import FollowingSeries, SeriesContext
-    from harness.measure.series import PreparedGroup
-
-
-def _follow(context: SeriesContext, prepared: PreparedGroup) -> Iterable[FollowingSeries]:
-    from harness.features.snapshots.measuring import follow
-
-    return follow(context, prepared)
-
-
-def _list_things() -> tuple[type[Thing], ...]:
-    from harness.features.snapshots.measuring import VolumeSnapshot
-    from harness.features.snapshots.proxmox import VmSnapshot
-
-    return VolumeSnapshot, VmSnapshot
-
-
-def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:
-    from harness.features.snapshots.proxmox import remove_from_node
-
-    return remove_from_node(client, runner, entry)
+    from harness.features.snapshots import measuring, proxmox
+else:
+    measuring, proxmox = import_later(__name__, "measuring", "proxmox")
 
 
 FEATURE = Feature(
@@ -52,9 +30,9 @@ FEATURE = Feature(
         find_problems=find_problems,
     ),
     follow_ups=plan_snapshots,
-    follow=_follow,
-    list_things=_list_things,
-    remove_from_node=_remove_from_node,
+    follow=lambda context, prepared: measuring.follow(context, prepared),
+    list_things=lambda: (measuring.VolumeSnapshot, proxmox.VmSnapshot),
+    remove_from_node=lambda client, runner, entry: proxmox.remove_from_node(client, runner, entry),
     load_records=lambda: (
         FeatureRecords(
             key="snapshots",

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from statistics import fmean, linear_regression
 from typing import TYPE_CHECKING
 
-from harness.feature import Conditioner, Feature
+from harness.feature import Conditioner, Feature, import_later
 
 if TYPE_CHECKING:
-    from harness.measure.prepare import FilledRegions
-    from harness.report.blocks import Banner, Block
-    from harness.results import ConditioningRecord, Run
+    from harness.features.steady import measuring, regions
+else:
+    measuring, regions = import_later(__name__, "measuring", "regions")
 
 WINDOW = 5
 """The number of rounds in the window: the last five."""
@@ -79,24 +79,6 @@ def judge_steadiness(values: Iterable[float]) -> SteadyState:
     return SteadyState(window, fmean(window), slope)
 
 
-def _condition(filled: FilledRegions) -> ConditioningRecord:
-    from harness.features.steady.measuring import make_steady
-
-    return make_steady(filled)
-
-
-def _yield_blocks(disk: str, record: ConditioningRecord, key: str) -> Iterable[Block]:
-    from harness.features.steady.regions import region_blocks
-
-    return region_blocks(disk, record, key)
-
-
-def _warn(run: Run) -> Iterable[Banner]:
-    from harness.features.steady.regions import warn_of_unsteady_disks
-
-    return warn_of_unsteady_disks(run)
-
-
 FEATURE = Feature(
     name="steady",
     # SNIA SSS PTS v2, workload-independent preconditioning.
@@ -106,8 +88,8 @@ FEATURE = Feature(
         block=128 * 1024,
         rounds=(5, 25),
         seconds=10.0,
-        run=_condition,
-        contents=_yield_blocks,
-        banners=_warn,
+        run=lambda filled: measuring.make_steady(filled),
+        contents=lambda disk, record, key: regions.region_blocks(disk, record, key),
+        banners=lambda run: regions.warn_of_unsteady_disks(run),
     ),
 )

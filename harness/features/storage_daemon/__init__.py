@@ -8,28 +8,24 @@ which versions it needs, are rows of the option table (`model/attach.py`).
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from harness.feature import DiskServer, Feature, ServedDisk
+from harness.feature import DiskServer, Feature, ServedDisk, import_later
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from harness.features.storage_daemon import serving
     from harness.guest.protocol import GuestDisk
-    from harness.lab.created import CreationLog, HostThing
+    from harness.lab.created import CreationLog
+else:
+    (serving,) = import_later(__name__, "serving")
 
 PROGRAM = "qemu-storage-daemon"
 
 
 def _serve(log: CreationLog, disk: GuestDisk, queues: int) -> AbstractContextManager[ServedDisk]:
-    from harness.features.storage_daemon.serving import serve_disk
-
-    return serve_disk(log, disk, queues)
-
-
-def _list_things() -> tuple[type[HostThing], ...]:
-    from harness.features.storage_daemon.serving import DaemonProcess
-
-    return (DaemonProcess,)
+    return serving.serve_disk(log, disk, queues)
 
 
 FEATURE = Feature(
@@ -42,5 +38,5 @@ FEATURE = Feature(
         serial="vhost_user_blk",
         serve=_serve,
     ),
-    list_things=_list_things,
+    list_things=lambda: (serving.DaemonProcess,),
 )

@@ -9,24 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature
+from harness.feature import Feature, import_later
 
 if TYPE_CHECKING:
-    from harness.guest.booting import GuestRunner
-    from harness.guest.protocol import System
-    from harness.measure.platform import Platform
+    from harness.features.windows import guest
+else:
+    (guest,) = import_later(__name__, "guest")
 
 
-def _make_platform() -> Platform:
-    from harness.features.windows.guest import WINDOWS
-
-    return WINDOWS
-
-
-def _make_system(runner: GuestRunner) -> System:
-    from harness.features.windows.guest import WindowsSystem
-
-    return WindowsSystem(runner)
-
-
-FEATURE = Feature(name="windows", platforms={"windows": _make_platform}, systems={"windows": _make_system})
+FEATURE = Feature(
+    name="windows",
+    platforms={"windows": lambda: guest.WINDOWS},
+    systems={"windows": lambda runner: guest.WindowsSystem(runner)},
+)

@@ -12,26 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.feature import Feature, FeatureLimit
+from harness.feature import Feature, FeatureLimit, import_later
 
 if TYPE_CHECKING:
-    from harness.features.write_limit.fitting import MaxWrites
-    from harness.features.write_limit.limit import WriteLimit
-    from harness.measure.rounds import RunContext
+    from harness.features.write_limit import fitting, limit
     from harness.model.mode import Cell
     from harness.results import Measurement, ValidityCheck
-
-
-def _parse(text: str) -> MaxWrites:
-    from harness.features.write_limit.fitting import MaxWrites
-
-    return MaxWrites.parse(text)
-
-
-def _keep(context: RunContext) -> WriteLimit:
-    from harness.features.write_limit.limit import WriteLimit
-
-    return WriteLimit(context)
+else:
+    fitting, limit = import_later(__name__, "fitting", "limit")
 
 
 def _find_checks(slices: Sequence[Measurement], _cell: Cell) -> Iterable[ValidityCheck]:
@@ -50,7 +38,7 @@ FEATURE = Feature(
         metavar="SIZE",
         help="the most that a run may write to each disk, for example 2TiB, or a share of the `endurance` in the lab "
         "file, for example 1%%: the plan leaves out what would exceed it, and the run never does (default: no limit)",
-        parse=_parse,
-        keep=_keep,
+        parse=lambda text: fitting.MaxWrites.parse(text),
+        keep=lambda context: limit.WriteLimit(context),
     ),
 )

@@ -12,19 +12,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.feature import Feature, FeatureRecords, FeatureStorage, NodeStorage, Subject
+from harness.feature import Feature, FeatureRecords, FeatureStorage, NodeStorage, Subject, import_later
 from harness.files import read_script
 from harness.lab.inventory import StorageKind
-from harness.lab.transport.base import Runner
-from harness.model.layout import Layout, OnZfs, Zvol
-from harness.model.option import Effective
+from harness.model.layout import OnZfs, Zvol
 from harness.units import format_size
 
 if TYPE_CHECKING:
-    from harness.lab.created import HostThing
-    from harness.layout.storage import VolumeKind
+    from harness.features.zfs import report, volumes
     from harness.model.mode import Mode
     from harness.results import CellRecord
+else:
+    report, volumes = import_later(__name__, "report", "volumes")
 
 KIB = 1024
 _DATASET = re.compile(r"[A-Za-z][\w.:-]*(/[\w.:-]+)*")
@@ -34,12 +33,6 @@ def _check_dataset(text: str) -> str:
     if not _DATASET.fullmatch(text):
         raise ValueError('allowed: a ZFS pool or dataset, for example "tank/vms" (zfs list shows them)')
     return text
-
-
-def _load_volumes() -> VolumeKind:
-    from harness.features.zfs.volumes import StoredDatasets
-
-    return StoredDatasets()
 
 
 def _refuse_block_size(entry: Mapping[str, Any], mode: Mode) -> str | None:
@@ -62,18 +55,6 @@ def _parse_bytes(text: str) -> int:
     """A block size as Proxmox VE writes it, in bytes; 0 if it is not one."""
     match = re.fullmatch(r"([0-9]{1,8})([kmKM]?)", text)
     return int(match[1]) * {"": 1, "k": KIB, "m": KIB**2}[match[2].lower()] if match else 0
-
-
-def _list_things() -> tuple[type[HostThing], ...]:
-    from harness.features.zfs.volumes import StoredDataset
-
-    return (StoredDataset,)
-
-
-def _read_volume(runner: Runner, layout: Layout, path: str) -> Effective | None:
-    from harness.features.zfs.volumes import read_zfs
-
-    return read_zfs(runner, path) if isinstance(layout, OnZfs) else None
 
 
 def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
@@ -99,20 +80,6 @@ def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
             yield cell.id, f"its pool ({shape}) is not as it should be: {', '.join(wrong)}"
 
 
-def _load_records() -> tuple[FeatureRecords, ...]:
-    from harness.features.zfs.report import ZfsRecord, account_cells
-
-    return (
-        FeatureRecords(
-            key="zfs",
-            record=ZfsRecord,
-            place=14,
-            description="One entry per measured cell on ZFS: what the pool's disks moved for the bytes of its job.",
-            compute=account_cells,
-        ),
-    )
-
-
 FEATURE = Feature(
     name="zfs",
     subject=Subject(
@@ -130,11 +97,19 @@ FEATURE = Feature(
         ),
         check=_check_dataset,
         script=read_script("harness.features.zfs", "dataset.sh"),
-        load_volumes=_load_volumes,
+        load_volumes=lambda: volumes.StoredDatasets(),
         on_node=NodeStorage(refuse=_refuse_block_size),
     ),
-    list_things=_list_things,
-    read_volume=_read_volume,
+    list_things=lambda: (volumes.StoredDataset,),
+    read_volume=lambda runner, layout, path: volumes.read_zfs(runner, path) if isinstance(layout, OnZfs) else None,
     annotate=annotate,
-    load_records=_load_records,
+    load_records=lambda: (
+        FeatureRecords(
+            key="zfs",
+            record=report.ZfsRecord,
+            place=14,
+            description="One entry per measured cell on ZFS: what the pool's disks moved for the bytes of its job.",
+            compute=report.account_cells,
+        ),
+    ),
 )
