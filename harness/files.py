@@ -63,9 +63,12 @@ def replacing(target: Path, *, mode: int = 0o666, directory: int | None = None) 
         os.close(inside)
 
 
-def open_regular(path: Path) -> IO[bytes]:
-    """Open a regular file to read it. Raises OSError for anything else: a pipe may never end, nor a device."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb")
+def open_regular(path: Path, *, flags: int = 0) -> IO[bytes]:
+    """Open a regular file to read it. Raises OSError for anything else: a pipe may never end, nor a device.
+
+    `flags` are further ones, for example O_NOFOLLOW.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | flags), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, and not a regular file")

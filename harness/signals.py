@@ -75,8 +75,8 @@ class _State:
 _STATE = _State()
 
 
-def _is_main() -> bool:
-    """Python runs the handlers of signals in this thread only."""
+def in_main_thread() -> bool:
+    """Whether signals interrupt this thread: Python runs their handlers in the main thread only."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -86,7 +86,7 @@ def ended_like_ctrl_c() -> Iterator[None]:
 
     Signals that were ignored at the start stay ignored, as nohup requires for SIGHUP.
     """
-    if not _is_main() or _STATE.handled:
+    if not in_main_thread() or _STATE.handled:
         yield
         return
     terminals = frozenset(number for descriptor in (0, 1, 2) if (number := _terminal(descriptor)) is not None)
@@ -120,11 +120,6 @@ def interruptions() -> int:
     return _STATE.interruptions
 
 
-def in_main_thread() -> bool:
-    """Whether signals interrupt this thread."""
-    return _is_main()
-
-
 def was_interrupted() -> bool:
     """Whether a signal came that interrupted nothing, because clean-up ran. It is forgotten."""
     pending, _STATE.pending = _STATE.pending, False
@@ -140,7 +135,7 @@ class Block:
 
     def __enter__(self) -> None:
         self._stack = ExitStack()
-        self._counts = _is_main()
+        self._counts = in_main_thread()
         if self._counts:
             if self._signals and not _STATE.handled and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 self._stack.enter_context(_handle(dict.fromkeys(self._signals, _take)))

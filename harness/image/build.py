@@ -450,6 +450,6 @@ def _explain_failure(recipe: Recipe, status: int, log: Path, scratch: Path, out:
     )
 
 
-def _read_last_lines(log: Path, count: int = 12) -> str:
+def _read_last_lines(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()[1:]
-    return f"the end of {log}:\n" + "\n".join(f"     {line}" for line in lines[-count:])
+    return f"the end of {log}:\n" + "\n".join(f"     {line}" for line in lines[-12:])

@@ -68,7 +68,7 @@ def run_timetable(
     *,
     name: str,
     seed: int,
-    began: Callable[[Slice], None],
+    began: Callable[[Slice], None] = lambda _slice: None,
     beside: Beside | None = None,
 ) -> list[RanSlice]:
     """Run all slices of `table`, and store fio's output and the counters as raw files named after `name`.

@@ -357,7 +357,6 @@ class BlockNode:
     """An option of the disk's top block device in QEMU's arguments (`-blockdev`)."""
 
     key: str
-    convert: Callable[[Any], object] = lambda value: value
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,10 +260,6 @@ class HostScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no
         return nodeid
 
 
-def scheduler(config: pytest.Config, log: Any, host_of: Callable[[str], str | None]) -> HostScheduling:
-    return HostScheduling(config, log, host_of)
-
-
 OUTCOME = "overhead"
 """The key of a worker's output with the outcome of its engine."""
 
@@ -308,7 +304,7 @@ class XdistHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> LoadScopeScheduling:
-        return scheduler(config, log, self._host_of)
+        return HostScheduling(config, log, self._host_of)
 
     @pytest.hookimpl
     def pytest_configure_node(self, node: Any) -> None:

@@ -105,8 +105,6 @@ class Listing:
     items: tuple[Words, ...]
     on: On = On.ALL
     most: int | None = None
-    title: str = ""
-    """A line above the items in terminal and Markdown."""
     indent: int = 0
 
 

@@ -24,6 +24,7 @@ from harness.report.draw import (
     mode_colours,
     safe,
     scatter,
+    set_labelled_rows,
     set_scalable_axis,
     translucent,
     whiskers,
@@ -125,12 +126,8 @@ def draw_at_one_depth(section: Section, workload: WorkloadCells, quantity: Quant
             )
         )
     labels = [look_of(section.modes, arm.place, arm.mode).name for arm in series]
-    figure.update_layout(
-        height=max(180, 64 + 24 * len(labels)),
-        margin={"l": label_room(labels), "r": 14, "t": 10, "b": 44},
-        showlegend=False,
-        hovermode="closest",
-    )
+    set_labelled_rows(figure, labels, height=24, least=180)
+    figure.update_layout(hovermode="closest")
     list_categories(figure, labels)
     set_scalable_axis(figure, "xaxis", reached, log=quantity == "latency", most=5)
     figure.update_xaxes(title=_shown(workload, quantity).unit, nticks=5)

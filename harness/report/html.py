@@ -89,32 +89,31 @@ _DOUBTS = {
 
 def evidence_blocks(cell: CellRecord) -> Iterator[Block]:
     """Everything that is stored of a cell."""
-    record = cell
     if cell.doubt:
         yield Sentence(_DOUBTS[cell.doubt], style="doubt")
-    if record.budget:
+    if cell.budget:
         yield _budget_table(cell)
-    if record.metrics:
+    if cell.metrics:
         yield _metric_table(cell)
-    if percentiles := {name: metric for name, metric in record.metrics.items() if metric.pooled}:
+    if percentiles := {name: metric for name, metric in cell.metrics.items() if metric.pooled}:
         yield _percentile_table(cell, percentiles)
-    if record.validity:
+    if cell.validity:
         ok, failed = TableCell("ok", tone="within"), TableCell("failed", tone="void")
         yield make_table(
-            record.validity,
+            cell.validity,
             f"Checks of {cell.id}",
             (Column("check", "head"), lambda check: check.check),
             (Column("passed", "text"), lambda check: ok if check.ok else failed),
             (Column("detail", "text"), lambda check: check.detail),
             style="facts",
         )
-    if record.notes:
-        yield Listing(record.notes)
-    if record.skipped:
-        yield Sentence(f"Skipped: {record.skipped}")
-    if record.raw:
-        outputs: list[Inline] = [", "] * (2 * len(record.raw) - 1)
-        outputs[::2] = [_output(raw) for raw in record.raw]
+    if cell.notes:
+        yield Listing(cell.notes)
+    if cell.skipped:
+        yield Sentence(f"Skipped: {cell.skipped}")
+    if cell.raw:
+        outputs: list[Inline] = [", "] * (2 * len(cell.raw) - 1)
+        outputs[::2] = [_output(raw) for raw in cell.raw]
         yield Sentence(("fio's outputs: ", *outputs), style="raw")
     else:
         yield Sentence("No output of fio.")

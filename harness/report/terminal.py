@@ -33,8 +33,6 @@ def _block_lines(block: Block) -> Iterator[str]:
         case Sentence():
             yield " " * block.indent + plain_text(block.text)
         case Listing():
-            if block.title and block.items:
-                yield block.title
             yield from (f"{' ' * block.indent}{line}" for line in first([*map(plain_text, block.items)], block.most))
         case Table() if block.on is On.BRIEF:
             yield from _align_table(block)

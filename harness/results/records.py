@@ -277,15 +277,15 @@ class Run(RecordValue):
 class PlannedGroup(RecordValue):
     """A group of cells, and the smallest and largest number of its rounds. `fio_s`: seconds of fio in the fewest.
 
-    `seconds`: of all work in these rounds and in usual searches, as estimated. Both are 0 in runs of older versions.
+    `seconds`: of all work in these rounds and in usual searches, as estimated.
     """
 
     id: str
     cells: int
     rounds: int
     most_rounds: int
-    fio_s: float = 0.0
-    seconds: float = 0.0
+    fio_s: float
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ class Planned(RecordValue):
 
     @classmethod
     def of(cls, run: Run) -> Planned | None:
-        """The stored plan; None in runs of older versions and in imported runs."""
+        """The stored plan; None in imported runs."""
         try:
             plan: Planned = adapt(Planned).validate_json(json.dumps(run.provenance.get(PLAN)))
         except ValidationError:
@@ -314,13 +314,8 @@ class Planned(RecordValue):
         `spent`: seconds of fio so far, by the id of the group or search. `ended`: the ids of those that need no more.
         A group that has more than its fewest rounds does not shorten the time of the others.
         """
-        if all(group.seconds for group in self.groups):
-            groups = [group for group in self.groups if group.id not in ended and group.fio_s]
-            return sum(group.seconds * max(1 - spent.get(group.id, 0.0) / group.fio_s, 0.0) for group in groups)
-        known = {group.id: group.fio_s for group in self.groups if group.fio_s}
-        left = sum(max(fio_s - spent.get(name, 0.0), 0.0) for name, fio_s in known.items() if name not in ended)
-        others = self.fio_s - sum(known.values()) - sum(fio_s for name, fio_s in spent.items() if name not in known)
-        return self.seconds * (left + max(others, 0.0)) / self.fio_s if self.fio_s > 0 else 0.0
+        groups = [group for group in self.groups if group.id not in ended and group.fio_s]
+        return sum(group.seconds * max(1 - spent.get(group.id, 0.0) / group.fio_s, 0.0) for group in groups)
 
     def as_provenance(self) -> dict[str, JsonValue]:
         """The plan under its key in `provenance`."""

@@ -15,7 +15,6 @@ import pytest
 
 from harness.errors import HostError
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal, _build_ssh_uri
-from harness.lab.transport.handshake import recall
 from harness.lab.transport.ssh import SshTarget
 from tests.unit.this_host import connected
 
@@ -80,12 +79,6 @@ def test_a_host_with_any_address_has_a_valid_uri(tmp_path: Path, address: str, h
         libvirt.open(uri.replace("/system", "/session").replace(":22/", ":1/"))
     assert "parse" not in str(error.value).lower()
     assert "URI" not in str(error.value)
-
-
-def test_the_key_of_an_ipv6_host_that_an_earlier_version_stored_is_found(tmp_path: Path) -> None:
-    known = tmp_path / "known_hosts"
-    known.write_text("2001:db8::7:22 ssh-ed25519 AAAA\n")
-    assert recall(known, SshTarget("2001:db8::7", 22, "root", tmp_path / "key").address) == "ssh-ed25519 AAAA"
 
 
 def test_signals_that_all_processes_get_do_not_end_the_connection(

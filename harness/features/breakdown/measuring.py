@@ -57,7 +57,7 @@ from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Place
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group
-from harness.scenario.timetable import ScheduledArm, Slice, Timetable, in_order, rebuilds
+from harness.scenario.timetable import ScheduledArm, Timetable, in_order, rebuilds
 from harness.units import format_duration
 from harness.untrusted import finite, reading
 
@@ -172,9 +172,7 @@ def switch_tracers(tracers: Iterable[tuple[Tracer, bool]]) -> None:
 
 
 @contextmanager
-def trace_devices(
-    runner: Runner, paths: Sequence[str], log: CreationLog | None, directory: str = TRACING
-) -> Iterator[Tracer]:
+def trace_devices(runner: Runner, paths: Sequence[str], log: CreationLog | None) -> Iterator[Tracer]:
     """A tracer of the I/Os of these block devices, or files, of a machine and of the devices below them.
 
     With `log`, the machine is the host, whose KVM is traced too. Without, it is a guest. tracefs is mounted for the
@@ -186,7 +184,7 @@ def trace_devices(
     if not all(path.startswith("/") for path in paths):
         raise Unsupported(f"{runner.name}: only Linux has the kernel's trace events", hint="trace a guest with Linux")
     name = f"{TAG}-{uuid.uuid4()}"
-    path = f"{directory}/instances/{name}"
+    path = f"{TRACING}/instances/{name}"
     numbers = runner.run(["sh", "-c", _DEVICES, "sh", *paths], deadline=_DEADLINE).stdout.split()
     with reading(f"{runner.name}: the numbers of the block devices of {', '.join(paths)}"):
         block_filter = " || ".join(f"dev == {number}" for number in dict.fromkeys(map(_parse_device_number, numbers)))
@@ -197,7 +195,7 @@ def trace_devices(
         )
     events = (*BLOCK_EVENTS, *(KVM_EVENTS if log is not None else ()))
     kib = HOST_KIB if log is not None else GUEST_KIB
-    argv = ["sh", "-c", _HOLD, "sh", directory, name, str(kib), block_filter, *events]
+    argv = ["sh", "-c", _HOLD, "sh", TRACING, name, str(kib), block_filter, *events]
     with ExitStack() as stack:
         if log is not None:
             stack.enter_context(log.making_here(TraceInstance(path=path)))
@@ -453,10 +451,6 @@ class Switching:
             self.traced = traced
 
 
-def _ignore_slice(_slice: Slice) -> None:
-    """A breakdown is one step of the progress, without blocks of its own."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Tracing:
     """Runs timetables, with tracing switched on for the slices that are to be traced, on host and guest."""
@@ -479,7 +473,6 @@ class _Tracing:
                 table,
                 name=name,
                 seed=seed,
-                began=_ignore_slice,
                 beside=switching.run,
             )
         finally:

@@ -145,15 +145,15 @@ def measure_boot_noise(measured: Sequence[Measured]) -> BootNoise:
     )
 
 
-def count_most_by_chance(trials: int, *, rate: float = ERROR_RATE, confidence: float = 0.999) -> int:
-    """The largest number of failures in `trials` that chance explains if each trial fails at this `rate`.
+def count_most_by_chance(trials: int) -> int:
+    """The largest number of failures in `trials` that chance explains if each trial fails at ERROR_RATE.
 
-    This is the smallest k with P(more than k) <= 1 - `confidence` under the binomial distribution.
+    This is the smallest k with P(more than k) <= 0.1 % under the binomial distribution.
     """
     beyond = 1.0
     for k in range(trials + 1):
-        beyond -= math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k)
-        if beyond <= 1 - confidence:
+        beyond -= math.comb(trials, k) * ERROR_RATE**k * (1 - ERROR_RATE) ** (trials - k)
+        if beyond <= 1 - 0.999:
             return k
     return trials
 

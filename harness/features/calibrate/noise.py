@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
+from harness.analysis import CONFIDENCE
 from harness.analysis.estimate import finite_expm1
 from harness.analysis.samples import t_quantile
 
@@ -106,20 +107,18 @@ class BootVariance:
         return self.low > 0
 
 
-def estimate_boot_variance(ratios: Iterable[Sequence[float]], *, confidence: float = 0.95) -> BootVariance:
+def estimate_boot_variance(ratios: Iterable[Sequence[float]]) -> BootVariance:
     """How much boots differ, from the log ratios of each boot's blocks.
 
     The components are those of the analysis of variance with random effects (Searle, Casella & McCulloch, Variance
     Components, 1992), also for boots with different numbers of blocks. The interval of the share is the exact one
     of the F distribution (the same book), with the mean size for boots of different sizes. It is for blocks
     that are independent within a boot; correlated blocks look like a variance of boots. ValueError for fewer than two
-    boots with blocks, no boot with two blocks, values that are not finite, or an impossible confidence.
+    boots with blocks, no boot with two blocks, or values that are not finite.
     """
     from scipy.special import fdtri  # noqa: PLC0415
 
     groups = [list(group) for group in ratios if len(group)]
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be a share between 0 and 1, for example 0.95, not {confidence}")
     if not all(math.isfinite(ratio) for group in groups for ratio in group):
         raise ValueError("log ratios must be finite")
     count, boots = sum(map(len, groups)), len(groups)
@@ -141,7 +140,7 @@ def estimate_boot_variance(ratios: Iterable[Sequence[float]], *, confidence: flo
         ratio = among / inside / float(fdtri(boots - 1, count - boots, quantile))
         return min(max((ratio - 1) / (size + ratio - 1), 0.0), 1.0)
 
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     return BootVariance(max((among - inside) / size, 0.0), inside, share_at(1 - tail), share_at(tail), boots)
 
 
@@ -165,26 +164,22 @@ class SliceVariance:
         return self.between + self.within / seconds
 
 
-def choose_slice(
-    gap: float, within: float, between: float, *, shortest: float = SHORTEST_S, longest: float = LONGEST_S
-) -> float:
+def choose_slice(gap: float, within: float, between: float) -> float:
     """The length of a slice, in seconds, that gives the narrowest interval in a given time.
 
     A slice of S seconds costs S + `gap` seconds and has the variance `between` + `within` / S, see
     `estimate_variance_components`. In a given time, the variance of the mean is proportional to the product, which is
     smallest at S = sqrt(gap * within / between) (Kalibera & Jones, Rigorous benchmarking in reasonable time, ISMM 2013:
-    the number of repetitions of a level from its cost and variances). The result is kept between `shortest` and
-    `longest`; it is `longest` if nothing is gained by more slices (`between` is 0). ValueError for values that are
-    negative or not finite, and for limits that are not 0 < shortest <= longest.
+    the number of repetitions of a level from its cost and variances). The result is kept between SHORTEST_S and
+    LONGEST_S, which it is if nothing is gained by more slices (`between` is 0). ValueError for values that are negative
+    or not finite.
     """
     for value in (gap, within, between):
         if not 0 <= value < math.inf:
             raise ValueError(f"a gap and variances must be finite numbers of at least 0, not {value}")
-    if not 0 < shortest <= longest < math.inf:
-        raise ValueError(f"the limits of a slice must be 0 < shortest <= longest, not {shortest} and {longest}")
     if between == 0:
-        return longest if within > 0 else shortest
-    return min(max(math.sqrt(gap * within / between), shortest), longest)
+        return LONGEST_S if within > 0 else SHORTEST_S
+    return min(max(math.sqrt(gap * within / between), SHORTEST_S), LONGEST_S)
 
 
 def estimate_variance_components(log_values: Sequence[float], seconds: float) -> SliceVariance:

@@ -11,9 +11,10 @@ fio's stat.c.
 
 from __future__ import annotations
 
-import codecs
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Annotated, Any, NoReturn
@@ -264,15 +265,6 @@ def _refuse(where: str, what: str) -> NoReturn:
     raise MeasurementError(f"{where}: {what}", hint=_REMEDY)
 
 
-# UTF-32 first: its little-endian mark begins with that of UTF-16.
-_MARKS = (
-    (codecs.BOM_UTF32_LE, None),
-    (codecs.BOM_UTF32_BE, None),
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-_SAMPLE = 2000
 _QUOTE = re.compile(r"^[ \t]{0,3}(?:>[ \t]?)+", re.MULTILINE)
 """The mark of quoted lines in mail and forums. No line of fio's output begins with `>`."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
@@ -291,26 +283,15 @@ def decode_text(data: bytes, source: str) -> str:
 
 
 def _decode(data: bytes, source: str) -> str:
-    mark, encoding = next((mark for mark in _MARKS if data.startswith(mark[0])), (b"", _guess_encoding(data)))
-    if encoding is not None:
-        try:
-            return data[len(mark) :].decode(encoding)
-        except UnicodeDecodeError:
-            pass
+    """The text by its mark, or by the zeros among its first bytes, which are ASCII."""
+    encoding = json.detect_encoding(data)
+    if not encoding.startswith("utf-32"):
+        with suppress(UnicodeDecodeError):
+            return data.decode(encoding)
     raise MeasurementError(
         f"{source} is not text in UTF-8 or UTF-16",
         hint="save it as UTF-8, or measure again: fio --output-format=json+ --output=FILE",
     )
-
-
-def _guess_encoding(data: bytes) -> str:
-    """UTF-16 if every second byte of the beginning is 0, as in text that is mostly ASCII; else UTF-8."""
-    even, odd = data[:_SAMPLE:2], data[1:_SAMPLE:2]
-    if odd and odd.count(0) > len(odd) * 0.7 and even.count(0) < len(even) * 0.1:
-        return "utf-16-le"
-    if even and even.count(0) > len(even) * 0.7 and odd.count(0) < len(odd) * 0.1:
-        return "utf-16-be"
-    return "utf-8"
 
 
 _BEGIN = re.compile(r'\{\s*"fio version"\s*:')

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import stat
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from harness.analysis.metrics import QUANTILES, Unit
 from harness.errors import ConfigError, MeasurementError, ResultsError
 from harness.features.exchange.document import Document, LatencySpread, ReportedDirection, ReportedJob, read_documents
 from harness.features.exchange.timeline import select_final
-from harness.files import write_atomically
+from harness.files import open_regular, write_atomically
 from harness.measure.fio import is_ramp
 from harness.model.job import Job
 from harness.model.mode import ModeDetail, Place
@@ -350,10 +349,7 @@ def read_regular(path: Path, *, most_bytes: int) -> bytes:
 
     A link, a pipe or a device there could lead to another file, or never end.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
+    with open_regular(path, flags=os.O_NOFOLLOW) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes")

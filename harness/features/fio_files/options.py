@@ -124,12 +124,12 @@ _SECONDS = {
 _DISTRIBUTION = re.compile(r"(random|zipf|pareto|normal|gauss|zoned)(:[0-9.,:/]+)?")
 
 
-def parse_seconds(value: str, default: str = "s") -> float:
-    """The time as fio reads it, in seconds. `default` is the unit of a number without one. Raises ValueError."""
+def parse_seconds(value: str) -> float:
+    """The time as fio reads it, in seconds, which are the unit of a number without one. Raises ValueError."""
     match = _DURATION.fullmatch(value.strip().lower())
-    if match is None or (match["unit"] or default) not in _SECONDS:
+    if match is None or (match["unit"] or "s") not in _SECONDS:
         raise ValueError("allowed: a number with a unit, for example 100us or 5s")
-    return int(match["number"]) * _SECONDS[match["unit"] or default]
+    return int(match["number"]) * _SECONDS[match["unit"] or "s"]
 
 
 def check_shares(value: str) -> None:

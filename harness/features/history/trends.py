@@ -53,11 +53,11 @@ class ChangePoint:
     """The share of random orders of the segment with a clearer change, by permutation."""
 
 
-def change_points(values: Sequence[float], *, error_rate: float = ERROR_RATE) -> list[ChangePoint]:
+def change_points(values: Sequence[float]) -> list[ChangePoint]:
     """The change points of a series of logarithms, in order; empty for fewer than twice `LEAST` values.
 
     E-divisive (Matteson & James, A nonparametric approach for multiple change point analysis, 2014) with Euclidean
-    distances: the split with the largest energy statistic divides a segment if fewer than `error_rate` of the random
+    distances: the split with the largest energy statistic divides a segment if fewer than ERROR_RATE of the random
     orders of that segment have a larger one, and both parts are examined in turn. So a change must be clearer than what
     this series has shown itself. Random orders assume that the runs are independent of each other. So a second method
     must agree: the step of the mean in a regression whose errors may be correlated from run to run (`fit_slope`),
@@ -70,7 +70,7 @@ def change_points(values: Sequence[float], *, error_rate: float = ERROR_RATE) ->
     if not np.isfinite(series).all():
         raise ValueError("the values of a series must be finite")
     chance = np.random.default_rng(zlib.crc32(series.tobytes()))
-    p_values = dict(_divide(series, 0, len(series), chance, error_rate))
+    p_values = dict(_divide(series, 0, len(series), chance))
     ends = [0, *sorted(p_values), len(series)]
     means = [fmean(values[start:end]) for start, end in pairwise(ends) if end > start]
     return [
@@ -80,7 +80,7 @@ def change_points(values: Sequence[float], *, error_rate: float = ERROR_RATE) ->
 
 
 def _divide(
-    series: npt.NDArray[np.float64], start: int, end: int, chance: np.random.Generator, error_rate: float
+    series: npt.NDArray[np.float64], start: int, end: int, chance: np.random.Generator
 ) -> Iterator[tuple[int, float]]:
     """The change points within a segment, with their p values."""
     segment = series[start:end]
@@ -93,7 +93,7 @@ def _divide(
     if not _is_step(segment, at):
         return
     # The result of all permutations is known as soon as so many of them are clearer.
-    most = int(error_rate * (PERMUTATIONS + 1)) - 1
+    most = int(ERROR_RATE * (PERMUTATIONS + 1)) - 1
     clearer = 0
     for _ in range(PERMUTATIONS):
         order = chance.permutation(n)
@@ -101,8 +101,8 @@ def _divide(
         if clearer > most:
             return
     yield start + at, (clearer + 1) / (PERMUTATIONS + 1)
-    yield from _divide(series, start, start + at, chance, error_rate)
-    yield from _divide(series, start + at, end, chance, error_rate)
+    yield from _divide(series, start, start + at, chance)
+    yield from _divide(series, start + at, end, chance)
 
 
 def _is_step(segment: npt.NDArray[np.float64], at: int) -> bool:

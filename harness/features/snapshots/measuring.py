@@ -31,7 +31,7 @@ from harness.measure.series import OpenSession, PreparedGroup
 from harness.measure.session import Session
 from harness.measure.slices import run_timetable
 from harness.model.layout import LvmThin, Rbd, Zvol
-from harness.scenario.timetable import ScheduledArm, Slice, Timetable, in_order
+from harness.scenario.timetable import ScheduledArm, Timetable, in_order
 from harness.units import format_duration
 from harness.untrusted import parse_json, reading
 
@@ -260,10 +260,6 @@ def _wait_until(moment: float, stopped: Event) -> bool:
     return stopped.wait(max(moment - time.monotonic(), 0.0))
 
 
-def _ignore_slice(_slice: Slice) -> None:
-    """It is one step of the progress, without blocks of its own."""
-
-
 def measure_pairs(planned: PlannedSnapshots, host: str, pause: float, opened: OpenSession) -> SnapshotRecord:
     """Measure the pairs. Raises Unsupported, with the remedy, and what `run_timetable` raises."""
     session = opened.session
@@ -284,7 +280,6 @@ def measure_pairs(planned: PlannedSnapshots, host: str, pause: float, opened: Op
             in_order(planned.job, pairs, pause=pause),
             name=planned.id,
             seed=chance.getrandbits(31),
-            began=_ignore_slice,
             beside=beside.run,
         )
         return make_record(planned, host, kind=taker.kind, pairs=list(choose_pairs(ran, beside.taken)))

@@ -327,8 +327,8 @@ def _read_options(
                 yield shown.setting, (devices.queues if of_queues else devices.disk).get(*names)
             case BlockInfo() as block if inserted is not None:
                 yield shown.setting, block.read(inserted)
-            case BlockNode(key, convert) if key in node:
-                yield shown.setting, convert(node[key])
+            case BlockNode(key) if key in node:
+                yield shown.setting, node[key]
 
 
 def read_passed_through(connection: Connection, domain: Any, host: Runner, disk: PciDisk, alias: str) -> Effective:

@@ -385,14 +385,7 @@ class _Json(JsonSerializer):  # type: ignore[misc] # proxmoxer has no types
     """proxmoxer's own serializer treats an answer that is not JSON as data."""
 
     def loads(self, response: requests.Response) -> Any:
-        return _read_data(response)
-
-
-def _read_data(answer: requests.Response) -> Any:
-    try:
-        return answer.json()["data"]
-    except (ValueError, KeyError, TypeError):
-        raise NotProxmox(f"HTTP {answer.status_code} without PVE's JSON") from None
+        return response.json()["data"]
 
 
 class _Ticket(ProxmoxHTTPAuth):  # type: ignore[misc] # proxmoxer has no types
@@ -415,7 +408,7 @@ class _Ticket(ProxmoxHTTPAuth):  # type: ignore[misc] # proxmoxer has no types
         if answer.status_code == _UNAUTHORIZED:
             raise LoginRefused(self.username)
         answer.raise_for_status()
-        given = _read_data(answer)
+        given = answer.json()["data"]
         if not isinstance(given, dict) or not isinstance(given.get("ticket"), str):
             raise NotProxmox("the login was answered without a ticket")
         if given.get("NeedTFA"):

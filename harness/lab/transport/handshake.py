@@ -295,12 +295,8 @@ def recall(known_hosts: Path, label: str) -> str | None:
         lines = known_hosts.read_text().splitlines()
     except FileNotFoundError:
         return None
-    for line in lines:
-        known, _, key = line.strip().partition(" ")
-        # Earlier versions stored an IPv6 address without brackets.
-        if known in (label, label.replace("[", "").replace("]", "")):
-            return key
-    return None
+    entries = (line.strip().partition(" ") for line in lines)
+    return next((key for known, _, key in entries if known == label), None)
 
 
 def remember(known_hosts: Path, label: str, key: str) -> None:
