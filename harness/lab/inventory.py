@@ -41,10 +41,6 @@ class HypervisorSpec(Protocol):
         """The environment variables that hold its secrets."""
 
     @property
-    def needless_checks(self) -> frozenset[str]:
-        """Checks of the doctor that do not apply to this hypervisor."""
-
-    @property
     def why_no_devices(self) -> str | None:
         """Why a device of the host cannot be attached to a guest by its path; None if it can."""
 
@@ -90,7 +86,6 @@ class LibvirtSpec:
     borrowed: BorrowedVm | None = None
     address: None = None
     secret_variables: tuple[str, ...] = ()
-    needless_checks: frozenset[str] = frozenset()
     why_no_devices: None = None
 
     @property
@@ -234,11 +229,6 @@ class ProxmoxSpec:
     @property
     def secret_variables(self) -> tuple[str, ...]:
         return (self.api.secret.name,) if self.api.secret.kind == "env" else ()
-
-    @property
-    def needless_checks(self) -> frozenset[str]:
-        """A node has no libvirt and does not need it."""
-        return frozenset({"libvirt"})
 
     @property
     def why_no_devices(self) -> str | None:

@@ -464,18 +464,6 @@ class GuestOptions(FileValue):
         return {name: path for name, path in files.items() if path is not None}
 
     @property
-    def pins(self) -> dict[str, str]:
-        """The requested CPUs of the host, by what is pinned to them."""
-        pins = {"vCPUs": "/".join(compress_lists(self.pin_vcpus)), "iothreads": self.pin_iothreads}
-        pins["emulator"] = self.pin_emulator
-        return {what: cpus for what, cpus in pins.items() if cpus}
-
-    @property
-    def unpinned(self) -> GuestOptions:
-        """These options without the CPUs of the host."""
-        return replace(self, pin_vcpus=(), pin_iothreads=None, pin_emulator=None)
-
-    @property
     def own_system(self) -> tuple[str | None, ...]:
         """What decides which system of the user's own runs in the guest; empty if it is virt-overhead's."""
         chosen = tuple(getattr(self, name) for name in (*_KERNEL, *_IMAGE))

@@ -9,22 +9,13 @@ with decompositions get the same rounds.
 from __future__ import annotations
 
 from harness.feature import Feature, FeatureRecords, FeatureTables
-from harness.features.decompose.records import Decomposition, find_step_problems, rename_arms
-
-
-def _load_records() -> tuple[FeatureRecords, ...]:
-    from harness.features.decompose.records import DecompositionRecord, decompose_run
-
-    return (
-        FeatureRecords(
-            key="decompositions",
-            record=DecompositionRecord,
-            place=6,
-            description="One entry per decomposition of a scenario and job.",
-            compute=decompose_run,
-        ),
-    )
-
+from harness.features.decompose.records import (
+    Decomposition,
+    DecompositionRecord,
+    decompose_run,
+    find_step_problems,
+    rename_arms,
+)
 
 FEATURE = Feature(
     name="decompose",
@@ -38,5 +29,13 @@ FEATURE = Feature(
         rename_arms=rename_arms,
         shares_rounds=True,
     ),
-    load_records=_load_records,
+    load_records=lambda: (
+        FeatureRecords(
+            key="decompositions",
+            record=DecompositionRecord,
+            place=6,
+            description="One entry per decomposition of a scenario and job.",
+            compute=decompose_run,
+        ),
+    ),
 )

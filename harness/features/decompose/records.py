@@ -14,6 +14,7 @@ from harness.config.names import choices
 from harness.config.problems import shown
 from harness.model.attach import Attach, Attachment
 from harness.model.base import Device, Kind
+from harness.model.guest import GuestOptions, compress_lists
 from harness.model.job import Job
 from harness.model.mode import Arm, Mode, Place, arms_of, find_setting_changes
 from harness.model.values import FileValue, RecordValue, format_field, names_of
@@ -188,14 +189,22 @@ def _compare_attachments(before: Arm, after: Arm) -> Iterator[StepDifference]:
 def _compare_guests(before: Arm, after: Arm) -> Iterator[StepDifference]:
     """The options in which the guests of two arms differ."""
     if before.place is Place.GUEST is after.place and before.mode is not None and after.mode is not None:
-        one, other = before.mode.guest, after.mode.guest
-        yield from _compare_options("guest", one.unpinned, other.unpinned)
-        if one.pins != other.pins:
-            # All pins of a guest together place its threads on the host.
-            pins = (", ".join(f"{what} on {cpus}" for what, cpus in guest.pins.items()) for guest in (one, other))
-            yield StepDifference("guest.pin", " -> ".join(f"pinning {pin}" if pin else "no pinning" for pin in pins))
+        guests = before.mode.guest, after.mode.guest
+        unpinned = (replace(guest, pin_vcpus=(), pin_iothreads=None, pin_emulator=None) for guest in guests)
+        yield from _compare_options("guest", *unpinned)
+        one, other = map(_describe_pins, guests)
+        if one != other:
+            yield StepDifference("guest.pin", f"{one} -> {other}")
         yield from (StepDifference(*change) for change in find_setting_changes(before.mode, after.mode))
         yield from _compare_other_guests(before.mode, after.mode)
+
+
+def _describe_pins(guest: GuestOptions) -> str:
+    """The CPUs of the host for its threads: all pins together place it there."""
+    pins = {"iothreads": guest.pin_iothreads, "emulator": guest.pin_emulator}
+    pins = {"vCPUs": "/".join(compress_lists(guest.pin_vcpus)), **pins}
+    words = ", ".join(f"{what} on {cpus}" for what, cpus in pins.items() if cpus)
+    return f"pinning {words}" if words else "no pinning"
 
 
 def _compare_other_guests(before: Mode, after: Mode) -> Iterator[StepDifference]:

@@ -202,7 +202,10 @@ def _check(spec: HostSpec, request: DoctorRequest, stack: ExitStack, notes: Clea
         _restore_what_was_left(runner, request, notes)
         state = look(runner, facts, spec.disks, root=request.root, window=request.window)
         with reading(f"host {spec.name}: its settings"):
-            findings = [finding for finding in examine(state, find_proof(facts)) if _is_needed(finding, spec)]
+            findings = examine(state, find_proof(facts))
+        if spec.proxmox is not None:
+            # A node has no libvirt and does not need it.
+            findings = [finding for finding in findings if finding.check != "libvirt"]
         findings += examine_syncs(runner, facts["fio_program"] or "fio", request.sync)
         return _CheckedHost(spec, runner, state, (*findings, *examine_hypervisor(spec, runner)))
     except HarnessError as error:
@@ -216,10 +219,6 @@ def examine_hypervisor(host: HostSpec, runner: Runner) -> list[HostFinding]:
 
         return node_findings(host, spec, runner)
     return [examine_storage(runner, storage) for storage in host.stored]
-
-
-def _is_needed(finding: HostFinding, spec: HostSpec) -> bool:
-    return finding.check not in spec.hypervisor.needless_checks
 
 
 def _restore_what_was_left(runner: Runner, request: DoctorRequest, notes: CleanConsole) -> None:

@@ -15,17 +15,22 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import JsonValue
 
 from harness.errors import ConfigError, HarnessError, ResultsError
+from harness.feature import SessionRuns
 from harness.files import sync, write_atomically
+from harness.report.numbers import count
 from harness.results import MetricRecord, Run, RunStore
 from harness.results.cells import CellRecord
 from harness.results.records import read_run_facts, read_scenario_facts
 from harness.results.store import TypedColumn, Value, parquet_bytes
 from harness.terminal import hide_password_of, hide_passwords
+
+if TYPE_CHECKING:
+    import pytest
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,3 +274,19 @@ def _list_run_facts(run: Run) -> dict[str, JsonValue]:
         f"{name}.{key}": value for name in scenarios for key, value in read_scenario_facts(run, name).items()
     }
     return read_run_facts(run) | of_scenarios
+
+
+def add_runs(url: str, runs: SessionRuns, reporter: pytest.TerminalReporter) -> None:
+    """Add the complete runs to the history; the others are named with the reason."""
+    if not runs.paths:
+        return
+    added = 0
+    for path in runs.paths:
+        try:
+            added += HistoryStore.at(url).add(RunStore.open(path), {})
+        except (ConfigError, ResultsError) as error:
+            reporter.write_line(f"not added to the history: {error}", red=True)
+            remedy = f"virt-overhead history add {path} --store=URL"
+            reporter.write_line(f"  the run itself is stored; to add it later: {remedy}")
+    total = count(len(runs.paths), "run")
+    reporter.write_line(f"history {hide_passwords(url, is_url=True)}: {added} of {total} added")
