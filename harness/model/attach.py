@@ -820,17 +820,10 @@ def device(attachment: Any) -> str:
     return str(given)
 
 
-AnyAttachment = Annotated[
-    Annotated[Attach, Tag("disk")] | Annotated[Attach, Tag("lun")] | Annotated[Vfio, Tag("vfio")],
-    Discriminator(device),
-]
+_OfQemu = Annotated[Attach, Tag("disk")] | Annotated[Attach, Tag("lun")] | Annotated[Vfio, Tag("vfio")]
+AnyAttachment = Annotated[_OfQemu, Discriminator(device)]
 """An attachment in a file. `device` selects the type."""
 StoredAttachment = Annotated[
-    Annotated[Attach, Tag("disk")]
-    | Annotated[Attach, Tag("lun")]
-    | Annotated[Vfio, Tag("vfio")]
-    | Annotated[InContainer, Tag("container")]
-    | Annotated[Unknown, Tag("unknown")],
-    Discriminator(device),
+    _OfQemu | Annotated[InContainer, Tag("container")] | Annotated[Unknown, Tag("unknown")], Discriminator(device)
 ]
 """An attachment in a record."""

@@ -610,12 +610,8 @@ def _describe_vcpus(effective: Effective) -> str:
     return f"{effective.qemu_vcpus} vCPU{'s' if effective.qemu_vcpus > 1 else ''}{topology}{cpus}"
 
 
-def _list_option_types() -> dict[str, Any]:
-    hints = get_type_hints(GuestOptions, include_extras=True)
-    return {name: hints[name] for name in names_of(ANY_GUEST)}
-
-
-OPTION_TYPES = _list_option_types()
+_HINTS = get_type_hints(GuestOptions, include_extras=True)
+OPTION_TYPES: dict[str, Any] = {name: _HINTS[name] for name in names_of(ANY_GUEST)}
 """The type of each option, by its key."""
 _WITH_DEFAULTS: dict[str, Any] = {name: (hint, getattr(ANY_GUEST, name)) for name, hint in OPTION_TYPES.items()}
 OPTIONS_TABLE = create_model("GuestOptionsTable", __base__=TomlTable, **_WITH_DEFAULTS)

@@ -53,6 +53,25 @@ def parse_fio_size(text: str, kb_base: int = KB_BASE) -> int:
     return int(match["number"]) * factor
 
 
+_TIME = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[a-z]*)")
+_MICROSECONDS = {
+    **dict.fromkeys(("us", "usec"), 1),
+    **dict.fromkeys(("ms", "msec"), 1000),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 10**6),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60 * 10**6),
+    **dict.fromkeys(("h", "hour", "hours"), 3600 * 10**6),
+    **dict.fromkeys(("d", "day", "days"), 86400 * 10**6),
+}
+
+
+def parse_fio_seconds(text: str, unit: str = "s") -> float:
+    """The time in seconds as fio reads it. `unit` is that of a number without one. Raises ValueError."""
+    match = _TIME.fullmatch(text.strip().lower())
+    if match is None or (match["unit"] or unit) not in _MICROSECONDS:
+        raise ValueError("allowed: a number with a unit, for example 100us or 5s")
+    return int(match["number"]) * _MICROSECONDS[match["unit"] or unit] / 1e6
+
+
 def find_block_sizes(values: Mapping[str, str]) -> tuple[int, ...]:
     """Every block size in bytes of a section with these options. fio prefers bssplit to bsrange, and both to bs."""
     for option in ("bssplit", "bsrange", "bs"):

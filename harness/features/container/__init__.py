@@ -2,8 +2,8 @@
 
 A mode asks for it with `container = true`. Beside the mode with its VM, there is then a mode whose guest is a container
 on the same volume, in the same blocks. Host, twin, contrasts and verdicts are those of every mode: to the kernel, the
-container is a guest whose attachment is `InContainer` (`model/attach.py`). `hypervisor.py` adds such guests to the
-hypervisor of a host, `lxc.py` starts them with LXC, and `report.py` says what the difference is.
+container is a guest whose attachment is `InContainer` (`model/attach.py`). `lxc.py` adds such guests to the hypervisor
+of a host and starts them with LXC, and `report.py` says what the difference is.
 """
 
 from __future__ import annotations

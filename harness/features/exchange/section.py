@@ -11,6 +11,7 @@ import math
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PureWindowsPath
 from typing import NoReturn, cast, get_args
@@ -28,6 +29,7 @@ from harness.model.job import (
     has_reads,
     has_trims,
     has_writes,
+    parse_fio_seconds,
     parse_fio_size,
     parse_rates,
 )
@@ -76,15 +78,6 @@ _ALIASES = {
     "start_delay": "startdelay",
 }
 _NO_VERIFICATION = ("", "0", "none")
-_MICROSECONDS = {
-    **dict.fromkeys(("us", "usec"), 1),
-    **dict.fromkeys(("ms", "msec"), 1000),
-    **dict.fromkeys(("s", "sec", "second", "seconds"), 10**6),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60 * 10**6),
-    **dict.fromkeys(("h", "hour", "hours"), 3600 * 10**6),
-    **dict.fromkeys(("d", "day", "days"), 86400 * 10**6),
-}
-_TIME = re.compile(rf"(?P<number>[0-9]{{1,12}})(?P<unit>{'|'.join(_MICROSECONDS)})?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +226,11 @@ class JobSection:
     def bursts(self) -> Bursts | None:
         """Its pauses between I/Os; None without."""
         text = self.options.get("thinktime", "0").partition(",")[0].strip()
-        match = _TIME.fullmatch(text)
-        if match is None:
+        try:
+            pause = parse_fio_seconds(text, "us")
+        except ValueError:
             self.refuse("thinktime", text, "it must be a time, for example 100us")
-        pause = int(match["number"]) * _MICROSECONDS[(match["unit"] or "us").lower()]
-        return Bursts(self.number("thinktime_blocks"), pause / 1e6) if pause else None
+        return Bursts(self.number("thinktime_blocks"), pause) if pause else None
 
     @property
     def read_share(self) -> float | None:
@@ -299,11 +292,9 @@ class JobSection:
 
     def _seconds(self, name: str) -> float:
         """A time, whose unit is seconds without one; 0 if it is not given. The latest one of a range."""
-        text = self.options.get(name, "0").rpartition("-")[2].strip()
-        match = _TIME.fullmatch(text)
-        if match is None:
-            return 0.0
-        return int(match["number"]) * _MICROSECONDS[(match["unit"] or "s").lower()] / 1e6
+        with suppress(ValueError):
+            return parse_fio_seconds(self.options.get(name, "0").rpartition("-")[2])
+        return 0.0
 
     def has(self, name: str) -> bool:
         """Whether an option without a value is set. Only fio 3.37 and later print those."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from harness.config.names import choices, near
-from harness.model.job import SIZES, parse_fio_size, parse_rates
+from harness.model.job import SIZES, parse_fio_seconds, parse_fio_size, parse_rates
 
 QUEUEING_ENGINES = ("libaio", "io_uring", "posixaio")
 """Engines that keep `iodepth` I/Os in flight. The others wait for each I/O."""
@@ -112,24 +112,7 @@ def parse_number(value: str, low: int, high: int) -> int:
     return int(value)
 
 
-_DURATION = re.compile(r"(?P<number>[0-9]{1,12})(?P<unit>[a-z]*)")
-_SECONDS = {
-    **dict.fromkeys(("d", "day", "days"), 86400.0),
-    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
-    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
-    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
-    **dict.fromkeys(("ms", "msec"), 1e-3),
-    **dict.fromkeys(("us", "usec"), 1e-6),
-}
 _DISTRIBUTION = re.compile(r"(random|zipf|pareto|normal|gauss|zoned)(:[0-9.,:/]+)?")
-
-
-def parse_seconds(value: str) -> float:
-    """The time as fio reads it, in seconds, which are the unit of a number without one. Raises ValueError."""
-    match = _DURATION.fullmatch(value.strip().lower())
-    if match is None or (match["unit"] or "s") not in _SECONDS:
-        raise ValueError("allowed: a number with a unit, for example 100us or 5s")
-    return int(match["number"]) * _SECONDS[match["unit"] or "s"]
 
 
 def check_shares(value: str) -> None:
@@ -224,11 +207,11 @@ _USED: Mapping[str, Used] = {
     "rate_iops": Used(parse_rates),
     "rate_process": Used(_require_one_of("linear", "poisson")),
     "rate_ignore_thinktime": Used(_FLAG),
-    "thinktime": Used(parse_seconds),
-    "thinktime_spin": Used(parse_seconds),
+    "thinktime": Used(parse_fio_seconds),
+    "thinktime_spin": Used(parse_fio_seconds),
     "thinktime_blocks": Used(parse_fio_size),
     "thinktime_blocks_type": Used(_require_one_of("complete", "issue", "all_blocks")),
-    "thinktime_iotime": Used(parse_seconds),
+    "thinktime_iotime": Used(parse_fio_seconds),
     "fsync": Used(parse_fio_size),
     "fdatasync": Used(parse_fio_size),
     "sync": Used(_require_one_of("none", "0", "sync", "1", "dsync")),
@@ -367,7 +350,7 @@ def check_option(name: str, value: str | None) -> None:
         if value is not None:
             _FLAG(value)
     elif name == STARTDELAY:
-        parse_seconds((value or "0").partition("-")[0])
+        parse_fio_seconds((value or "0").partition("-")[0])
     elif name == WAIT_FOR:
         if not value:
             raise ValueError("needs the name of a section")

@@ -25,7 +25,6 @@ from harness.features.fio_files.options import (
     find_replacement,
     find_variables,
     parse_pattern,
-    parse_seconds,
     replace_variables,
 )
 from harness.model.job import (
@@ -37,6 +36,7 @@ from harness.model.job import (
     Rw,
     Workload,
     has_reads,
+    parse_fio_seconds,
     parse_fio_size,
     parse_rates,
     read_base,
@@ -102,13 +102,13 @@ class _Section:
     @property
     def delay(self) -> float:
         """When it starts, in seconds after the sections that start together with it. The beginning of a range."""
-        return parse_seconds((self.options.get(STARTDELAY) or "0").partition("-")[0])
+        return parse_fio_seconds((self.options.get(STARTDELAY) or "0").partition("-")[0])
 
     @property
     def end(self) -> float:
         """When it ends at the latest, in seconds after the same moment. Infinite if the file does not say it."""
         try:
-            return self.delay + (parse_seconds(self.options.get("runtime") or "0") or math.inf)
+            return self.delay + (parse_fio_seconds(self.options.get("runtime") or "0") or math.inf)
         except ValueError:
             return math.inf
 
