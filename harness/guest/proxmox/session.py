@@ -108,7 +108,7 @@ def read_secret(source: SecretSource, *, user: str, where: str, for_header: bool
         source.name, user, where
     )
     if secret.is_empty:
-        raise ConfigError(f"{where}: {source.kind} {source.name} is empty")
+        raise ConfigError(f"{where}: {source.kind} {source.name} is empty", hint="store the secret there, on one line")
     if why := secret.unfit(for_header=for_header):
         what = "token's value" if for_header else "password"
         raise ConfigError(
@@ -233,6 +233,7 @@ _MALFORMED = (
     UnicodeError,
 )
 """Raised before anything is sent: the URL of the node or a proxy, or the value of a header, is not valid."""
+_OF_LIBRARIES = re.compile(r"^(<[^>]*>|\w+\([^)]*\)): |\[[\w :-]*\] | \(_ssl\.c:\d+\)")
 _DISTRUST = ("CERTIFICATE_VERIFY_FAILED", "doesn't match", "WRONG_VERSION")
 
 
@@ -256,8 +257,7 @@ def _classify_error(error: Exception) -> Trouble:
         return _classify_tls(str(error))
     if isinstance(error, requests.RequestException):
         return Trouble.NEVER_SENT if _is_never_sent(error) else Trouble.LOST
-    # OSError: requests reads the CA file before it connects.
-    return Trouble.CANNOT_SEND if isinstance(error, OSError) else Trouble.LOST
+    return Trouble.CANNOT_SEND if isinstance(error, OSError) else Trouble.LOST  # requests reads the CA file first
 
 
 def _classify_tls(reason: str) -> Trouble:
@@ -265,8 +265,7 @@ def _classify_tls(reason: str) -> Trouble:
         return Trouble.OTHER_CERTIFICATE
     if any(words in reason for words in _DISTRUST):
         return Trouble.NOT_TRUSTED
-    # "X509": the CA file contains no CA. Otherwise, the connection was lost.
-    return Trouble.CANNOT_SEND if "X509" in reason else Trouble.LOST
+    return Trouble.CANNOT_SEND if "X509" in reason else Trouble.LOST  # "X509": the CA file contains no CA
 
 
 def _is_never_sent(error: requests.RequestException) -> bool:
@@ -302,7 +301,8 @@ def _find_cause(error: BaseException) -> str:
         reason = getattr(inner, "reason", inner)
         if isinstance(reason, BaseException):
             return _find_cause(reason)
-    return str(error) or type(error).__name__
+    text = _OF_LIBRARIES.sub("", str(error)) or type(error).__name__
+    return "the CA file has no certificate" if text == "PEM lib" else text
 
 
 def _mask_login(text: str) -> str:
@@ -536,7 +536,7 @@ def explain_unreachable(spec: ApiSpec, host: str, error: Unanswered) -> LabUnava
             return LabUnavailable(
                 f"host {host}: the certificate of {where}{by} is not trusted: {error}",
                 hint=f"copy /etc/pve/pve-root-ca.pem from the node and name the copy as host.{host}.api.ca_file, "
-                f"or pin the fingerprint that `pvenode cert info` shows there{past}",
+                f"or pin the fingerprint of `pvenode cert info`; to renew one there: pvecm updatecerts -f{past}",
             )
         case Trouble.NOT_PROXMOX:
             return LabUnavailable(
