@@ -167,12 +167,7 @@ def metadata_shortage(used_share: float, total_bytes: int, chunks: int) -> str |
     )
 
 
-# Paths. For each, the bytes that its file system has allocated to the file or to the files of the directory.
-_ALLOCATED = r"""
-for path; do
-    if [ -e "$path" ]; then du --summarize --block-size=1 "$path" | cut -f 1 || exit; else echo 0; fi
-done
-"""
+_ALLOCATED = read_script("harness.lab", "read_allocated_bytes.sh")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,28 +29,11 @@ from harness.untrusted import count, parse_json, reading
 _OURS = FILE_IDENTITY + read_script("harness.layout", "our_file.sh")
 _DETACH = _OURS + read_script("harness.layout", "detach_loop.sh")
 _REMOVE_FILE = _OURS + read_script("harness.layout", "remove_file.sh")
-# $1: the file, $2: a unique name in the same directory, $3: its size. The file gets its final name only after it is in
-# the log with its identity, and never replaces another file. Prints its inode and birth time.
-_MAKE_FILE = (
-    FILE_IDENTITY
-    + r"""
-umask 077
-set -C
-: >"$2" && truncate -s "$3" "$2" && file_of "$2"
-"""
-)
+_MAKE_FILE = FILE_IDENTITY + read_script("harness.layout", "create_file.sh")
 _IDENTIFY = FILE_IDENTITY + 'file_of "$1"\n'
 _FILESYSTEM = FILE_IDENTITY + 'filesystem_of "$1"\n'
-# $1: the file, $2: its draft, $3: its inode and birth time.
-_NAME = r"""
-ln -T "$2" "$1" || exit
-case $3 in *" 0") ;; *) rm -f "$2";; esac
-"""
-# $1: a loop device. Prints its name, its sequence number and the id of the boot.
-_ATTACHED = r"""
-read -r diskseq 2>/dev/null <"/sys/block/${1##*/}/diskseq" || diskseq=
-echo "${1##*/} $diskseq $(cat /proc/sys/kernel/random/boot_id)"
-"""
+_NAME = read_script("harness.layout", "name_file.sh")
+_ATTACHED = read_script("harness.layout", "read_attached_loop.sh")
 
 
 class BackingFile(HostThing):

@@ -5,7 +5,9 @@ The complete rounds of a run that was interrupted or killed count. A round that 
 
 from __future__ import annotations
 
+import os
 import platform
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -183,8 +185,8 @@ def describe_evaluation(spec: CampaignSpec) -> dict[str, JsonValue]:
 def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, RunId, int]:
     """The contents of the stored run, its id and its seed. The id does not depend on the name of the directory.
 
-    Raises ConfigError if the run has another host or profile, and ResultsError if its id is not valid, or if another
-    user could change it.
+    Raises ConfigError if the run has another host or profile, and ResultsError if its id is not valid, if another user
+    could change it, or if it cannot be continued without losing or mixing up what was measured.
     """
     store.require_own()
     run = store.read_results()
@@ -201,7 +203,53 @@ def earlier_part(store: RunStore, host: str, profile: str) -> tuple[Earlier, Run
                 f"{store.path} cannot be resumed: its {what} is {then}, not {now}",
                 hint=f"use --{what}={then}, or start a new run, without --resume",
             )
-    return Earlier(store.read_journal(), run), run_id, run.run.seed
+    return _read_earlier(store, run), run_id, run.run.seed
+
+
+def _read_earlier(store: RunStore, run: Run) -> Earlier:
+    """The run with its journal, in which each measurement is once. Raises ResultsError if they are not of one run."""
+    journal = store.read_journal()
+    once = {
+        (slice_.arm, slice_.repeat, slice_.job, slice_.started, slice_.raw): slice_ for slice_ in journal.measurements
+    }
+    journal = replace(journal, measurements=tuple(once.values()))
+    for path in (store.path, store.path / "raw", store.journal_path):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise ResultsError(
+                f"{store.path} cannot be resumed: {path} is read-only",
+                hint="make it writable for this user (chmod, mount -o remount,rw), or resume a copy (cp -r)",
+            )
+    if damage := next(_find_damage(store, run, journal), None):
+        raise ResultsError(
+            f"{store.path} cannot be resumed: {damage}",
+            hint="restore it from a backup as a whole; or keep it as it is (virt-overhead report shows it) and start a "
+            "new run, without --resume",
+        )
+    return Earlier(journal, run)
+
+
+_CLOCKS_DIFFER_SECONDS = 86400.0
+
+
+def _find_damage(store: RunStore, run: Run, journal: Journal) -> Iterator[str]:
+    """Why resuming the run would lose what it measured, or count what it did not measure."""
+    for group in run.groups:
+        whole = journal.whole(group.id)
+        if lost := sorted(set(group.rounds) - whole):
+            yield f"its {store.journal_path.name} lacks {_list_rounds(lost)} of {group.id}, but its results have them"
+        if counted := sorted(set(group.abandoned) & whole):
+            what = f"{_list_rounds(counted)} of {group.id}"
+            yield f"its results have abandoned {what}, but its {store.journal_path.name} lacks that"
+    for slice_ in journal.measurements:
+        of = f"a measurement of {slice_.job} in round {slice_.round} of {slice_.group}"
+        if not (store.path / slice_.raw).is_file():
+            yield f"fio's output of {of} is missing, {slice_.raw}; or it is of another run"
+        if slice_.started > time.time() + _CLOCKS_DIFFER_SECONDS:
+            yield f"{of} began in the future: {store.journal_path.name} or the clock of this machine is wrong"
+
+
+def _list_rounds(numbers: Sequence[int]) -> str:
+    return f"round{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def claim_run(store: RunStore, earlier: Earlier) -> Earlier:
@@ -210,7 +258,7 @@ def claim_run(store: RunStore, earlier: Earlier) -> Earlier:
     Raises ResultsError if another process still measures it.
     """
     if store.claim() and earlier.run is not None:
-        return Earlier(store.read_journal(), store.read_results())
+        return _read_earlier(store, store.read_results())
     return earlier
 
 

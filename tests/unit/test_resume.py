@@ -344,7 +344,9 @@ def stored(tmp_path: Path) -> RunStore:
     """A run of the profile smoke on the host lab1 that was cut short."""
     run = synthetic_run(status="interrupted")
     store = RunStore.create(tmp_path, RUN_ID)
+    store.append(*begun())
     for measurement in MEASURED:
+        (store.path / measurement.raw).touch()
         store.append(measurement)
     store.write_results(run)
     return store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -283,3 +284,88 @@ def test_results_stay_as_they_are_where_a_resumed_run_does_not_reach_its_lab(cam
     failing.close(interrupted=False)
     assert (store.results_path.read_bytes(), store.journal_path.read_bytes()) == before
     require_resumed(store)
+
+
+# --- a journal that is damaged ---
+
+
+def middle(campaigns: Path, tmp_path: Path) -> RunStore:
+    """A run whose results have rounds of both groups, killed in the middle of another one."""
+    stores = [RunStore(path / RUN_ID) for path in killed(campaigns)]
+    found = next(
+        store
+        for store in reversed(stores)
+        if store.results_path.exists() and store.read_journal().unfinished and len(store.read_results().groups) == 2
+    )
+    return copied(found.path.parent, tmp_path)
+
+
+def change_lines(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[RunStore], None]:
+    def damage(store: RunStore) -> None:
+        lines = change(store.journal_path.read_bytes().splitlines(keepends=True))
+        store.journal_path.write_bytes(b"".join(lines))
+
+    return damage
+
+
+def change_measurement(**values: JsonValue) -> Callable[[RunStore], None]:
+    """The second line of the journal, which is its first measurement, with these values."""
+    return change_lines(
+        lambda lines: [lines[0], json.dumps(json.loads(lines[1]) | values).encode() + b"\n", *lines[2:]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (change_lines(lambda lines: [lines[0][:40] + b"\n", *lines[1:]]), "lacks round 1 of optane-batch1"),
+        (change_lines(lambda lines: [lines[0], b"\0" * len(lines[1]), *lines[1:]]), "lacks round 1 of optane-batch1"),
+        (change_lines(lambda lines: [*lines[:2], lines[1], *lines[3:]]), "lacks round 1 of optane-batch1"),
+        (change_lines(lambda _: []), "lacks rounds 1, 2 of optane-batch1"),
+        (lambda store: store.journal_path.unlink(), "lacks rounds 1, 2 of optane-batch1"),
+        (change_measurement(raw="raw/of-another-run.json"), r"is missing, raw/of-another-run\.json"),
+        (change_measurement(started=1e12), "began in the future"),
+        (lambda store: shutil.rmtree(store.path / "raw"), "fio's output .* is missing"),
+    ],
+    ids=["a cut begin", "zeros", "a copy in its place", "empty", "missing", "another run", "future", "no raw outputs"],
+)
+def test_a_run_whose_journal_lacks_what_its_results_have_stays_as_it_is(
+    campaigns: Path, tmp_path: Path, damage: Callable[[RunStore], None], why: str
+) -> None:
+    store = middle(campaigns, tmp_path)
+    damage(store)
+    before = store.results_path.read_bytes()
+    with pytest.raises(ResultsError, match=why) as refused:
+        measured(campaign(store, resume=True))
+    assert "cannot be resumed" in refused.value.message
+    assert "restore it from a backup" in (refused.value.hint or "")
+    assert store.results_path.read_bytes() == before
+
+
+def test_a_round_that_was_abandoned_does_not_count_if_the_journal_lost_that(campaigns: Path, tmp_path: Path) -> None:
+    store = middle(campaigns, tmp_path)
+    run = store.read_results()
+    first = replace(run.groups[0], abandoned=(1,))
+    store.write_results(replace(run, groups=(first, *run.groups[1:])))
+    with pytest.raises(ResultsError, match=r"its results have abandoned round 1 of optane-batch1"):
+        campaign(store, resume=True)
+
+
+def test_a_measurement_that_the_journal_has_twice_counts_once(campaigns: Path, tmp_path: Path) -> None:
+    store = middle(campaigns, tmp_path)
+    change_lines(lambda lines: [*lines[:2], *lines[1:]])(store)
+    run = measured(campaign(store, resume=True))
+    assert run.groups[0].rounds == (1, 2)
+    assert {cell.rounds for cell in run.cells if cell.id.endswith("randread-4k-qd32")} == {(1, 2)}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="root mounts it")
+def test_a_run_on_a_read_only_file_system_is_refused_before_anything_is_built(campaigns: Path, tmp_path: Path) -> None:
+    store = middle(campaigns, tmp_path)
+    subprocess.run(["mount", "--bind", store.path, store.path], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", store.path], check=True)
+        with pytest.raises(ResultsError, match=r"cannot be resumed: .* is read-only"):
+            campaign(store, resume=True)
+    finally:
+        subprocess.run(["umount", "--lazy", store.path], check=True)

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 from harness.errors import HostError, Unsupported
 from harness.events import Events
 from harness.feature import features, guest_images
+from harness.files import read_script
 from harness.guest.booting import (
     LOOKED_AT,
     OwnSystems,
@@ -105,23 +106,8 @@ BOOT_TRIES = 3
 _EXPECTED_BOOT_SECONDS = 12.0
 
 
-# $1: the file. libvirt's daemon and QEMU write into the file that is there.
-_MAKE_CONSOLE = (
-    FILE_IDENTITY
-    + r"""
-umask 077
-mkdir -p "${1%/*}" && set -C && : >"$1" && file_of "$1"
-"""
-)
-# $1: the file, $2: its inode and birth time, empty if they were not recorded yet: then nothing was written to it.
-_REMOVE_CONSOLE = (
-    FILE_IDENTITY
-    + r"""
-[ -f "$1" ] && [ ! -L "$1" ] || exit 0
-if [ -n "$2" ]; then [ "$(file_of "$1")" = "$2" ]; else [ ! -s "$1" ]; fi || exit 0
-rm -f "$1"
-"""
-)
+_MAKE_CONSOLE = FILE_IDENTITY + read_script("harness.guest.libvirt", "create_console.sh")
+_REMOVE_CONSOLE = FILE_IDENTITY + read_script("harness.guest.libvirt", "remove_console.sh")
 
 
 class Domain(Thing):

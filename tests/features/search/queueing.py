@@ -52,7 +52,7 @@ class Queue(RecordedMeasurer):
             found.append(
                 replace(
                     as_planned(group, segment, planned, metrics),
-                    raw=f"raw/{group.id}-{segment.number}.json",
+                    raw=self.store.save_raw(f"{group.id}-{segment.number}.json", "{}"),
                     counters=counters({"fio_ios": ios, "fio_user_s": 0.0, "host_busy_s": CPU * ios}),
                 )
             )
