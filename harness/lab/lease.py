@@ -89,16 +89,7 @@ PROGRAMS = ("bash", "flock", "stat")
 """The programs that HOLD needs on the host. Debian and its derivatives always have them."""
 
 # bash, because its `read` has a timeout. So a heartbeat starts no process on a host that is being measured.
-START = (
-    "sh",
-    "-c",
-    """
-PATH="$PATH:/usr/sbin:/sbin"
-for program in $1; do command -v "$program" >/dev/null || { echo "missing $program"; exit 1; }; done
-shift
-exec bash --norc -c "$0" virt-overhead-lease "$@"
-""",
-)
+START = ("sh", "-c", read_script("harness.lab", "start_lease_holder.sh"))
 """Its arguments: HOLD, all names of PROGRAMS in one argument, and the arguments of HOLD."""
 
 HOLD = read_script("harness.lab", "hold_lease.bash")
@@ -402,13 +393,7 @@ class SettingsRecord:
 DEADLINE_SECONDS = 30.0
 
 _CURRENT = read_script("harness.lab", "current_setting.sh")
-# Reads one path per line on stdin; prints path and value of each file that exists.
-_READ = (
-    _CURRENT
-    + r"""
-while read -r path; do [ ! -e "$path" ] || { current "$path"; printf '%s\t%s\n' "$path" "$value"; }; done
-"""
-)
+_READ = _CURRENT + read_script("harness.lab", "read_settings.sh")
 _WRITE = _CURRENT + read_script("harness.lab", "write_settings.sh")
 # Creating a link is atomic and fails if it exists, so two processes cannot both get it.
 _CLAIM = 'mkdir -p "$1" && cat >"$2.$$" && ln "$2.$$" "$2"; status=$?; rm -f "$2.$$"; exit $status'
