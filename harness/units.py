@@ -37,6 +37,8 @@ def parse_size(text: str) -> int:
     size = float(match["number"]) * _SIZE_UNITS[unit]
     if size != int(size):
         raise ValueError("not a whole number of bytes")
+    if size >= 2**63:
+        raise ValueError("more than any disk has; allowed: less than 8388608 TiB")
     return int(size)
 
 

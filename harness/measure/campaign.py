@@ -121,6 +121,7 @@ class Campaign:
         ended: RunStatus = "interrupted" if interrupted else status
         try:
             try:
+                self._limit.record()  # A disk that is a file ends with its session.
                 self._measurer.close_session()
                 self._limit.end()
             finally:

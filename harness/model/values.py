@@ -156,7 +156,8 @@ Measured = Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)]
 RawPath = Annotated[str, AfterValidator(raw_path)]
 """In records: the path of an output, relative to the directory of the run."""
 Seconds = Annotated[float, BeforeValidator(from_text(parse_duration, "10 s"))]
-SomeSeconds = Annotated[Seconds, AfterValidator(_check_positive)]
+_POSITIVE = AfterValidator(_check_positive)
+SomeSeconds = Annotated[Seconds, _POSITIVE]
 Runtime = Annotated[Seconds, AfterValidator(_check_measurable)]
 Ramp = Annotated[Seconds, AfterValidator(_check_none_or_measurable)]
 SecondsOrNone = Annotated[float | None, PlainValidator(from_text(_accept_none(parse_duration), "2 h"))]
@@ -165,11 +166,10 @@ Share = Annotated[float, BeforeValidator(from_text(parse_share, "30 %"))]
 Added = Annotated[float, BeforeValidator(from_text(parse_added, "+50 us"))]
 Size = Annotated[int, Strict(), BeforeValidator(from_text(parse_size, "64 KiB")), Bytes]
 Span = Annotated[int, BeforeValidator(from_text(parse_size, "4 GiB")), AfterValidator(_check_span)]
-Rate = Annotated[
-    int, BeforeValidator(from_text(parse_rate, "500 MiB/s")), AfterValidator(_check_positive), BytesPerSecond
-]
+Rate = Annotated[int, BeforeValidator(from_text(parse_rate, "500 MiB/s")), _POSITIVE, BytesPerSecond]
 Iodepth = Annotated[int, Strict(), Field(ge=1, le=1024)]
-Rounds = Annotated[int, Strict(), Field(ge=1, le=10_000)]
+MOST_ROUNDS = 10_000
+Rounds = Annotated[int, Strict(), Field(ge=1, le=MOST_ROUNDS)]
 Flag = Annotated[bool, Strict()]
 Count = Annotated[int, Strict()]
 PollTime = Annotated[Count, Field(ge=0, le=1_000_000_000)]

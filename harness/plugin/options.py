@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,6 +39,7 @@ from harness.lab.embedded import inventory as embedded_inventory
 from harness.lab.inventory import DiskById, HostSpec, Inventory, array_of, class_known
 from harness.lab.lab_file import load_lab
 from harness.model.mode import Cell
+from harness.model.values import MOST_ROUNDS
 from harness.model.workloads import PROFILES
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import expand
@@ -185,7 +185,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--scenarios", "DIR", of_scenarios, _parse_path, action="append")
     add("--project", "DIR", of_project, _parse_path)
     add("--seed", "N", "seed of every random choice (default: a new one)", partial(_parse_number, 0, LARGEST_SEED))
-    add("--rounds", "N", "rounds to measure (default: the profile's)", partial(_parse_number, 1, sys.maxsize))
+    add("--rounds", "N", "rounds to measure (default: the profile's)", partial(_parse_number, 1, MOST_ROUNDS))
     add("--time", "DURATION", of_time, _parse_time)
     add("--resume", "RUN", "resume the run in this directory; its complete rounds count", _parse_path)
     group.addoption(
@@ -265,8 +265,7 @@ def explain_lab(named: Path | None, project: Path) -> str:
 def _parse_number(least: int, most: int, text: str) -> int:
     # int() refuses numbers of thousands of digits with its own message.
     if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) <= most:
-        allowed = f"of {least} or more" if most == sys.maxsize else f"from {least} to {most}"
-        raise argparse.ArgumentTypeError(f"{quoted(text)}: allowed: a whole number {allowed}")
+        raise argparse.ArgumentTypeError(f"{quoted(text)}: allowed: a whole number from {least} to {most}")
     return int(text)
 
 

@@ -47,6 +47,12 @@ def test_text_that_is_not_a_size_is_refused(text: str) -> None:
         parse_size(text)
 
 
+def test_a_size_is_less_than_what_a_kernel_counts() -> None:
+    assert parse_size("8388607 TiB") == 8388607 * 1024**4
+    with pytest.raises(ValueError, match="allowed: less than 8388608 TiB"):
+        parse_size("8388608 TiB")
+
+
 def test_a_size_is_a_whole_number_of_bytes() -> None:
     with pytest.raises(ValueError, match="whole number of bytes"):
         parse_size("0.3k")

@@ -311,7 +311,8 @@ def usage_error(result: pytest.RunResult) -> str:
     ("arguments", "said"),
     [
         (["--profile", "fast"], "--profile: invalid choice: 'fast' (choose from 'smoke', 'standard', 'publish')"),
-        (["--rounds", "0"], 'argument --rounds: "0": allowed: a whole number of 1 or more'),
+        (["--rounds", "0"], 'argument --rounds: "0": allowed: a whole number from 1 to 10000'),
+        (["--rounds", "10001"], 'argument --rounds: "10001": allowed: a whole number from 1 to 10000'),
         (["--rounds", "9" * 5000], 'argument --rounds: "999'),
         (["--seed", "x"], 'argument --seed: "x": allowed: a whole number from 0 to 2147483647'),
         (["--seed", "2147483648"], 'argument --seed: "2147483648": allowed: a whole number from 0 to 2147483647'),

@@ -117,14 +117,19 @@ class Meter:
             self._counts[disk].may_write = 0
 
     def may_write(self, step: str, at_most: Mapping[str, float]) -> None:
-        """Note in the journal what the next step writes to each disk at most, in bytes."""
+        """Note in the journal what the next step writes to each disk at most, in bytes.
+
+        What earlier steps may have written is added until the counter shows it. A disk that is a file is not there
+        while its run is resumed.
+        """
         for name, count in self._counts.items():
-            count.may_write = round(at_most.get(name, 0.0))
+            count.may_write += round(at_most.get(name, 0.0))
             self._note(name, count, step, count.last)
 
     def end(self) -> None:
         """Note that the run has ended. What is written to the disks from now on does not count."""
         for name, count in self._counts.items():
+            count.written += count.may_write
             count.may_write = 0
             self._note(name, count, "the end of the run", None)
 

@@ -16,7 +16,8 @@ from harness.events import Event, Events, Note
 from harness.features.commands.request import CommandRecord, OwnCommand
 from harness.features.commands.running import make_record
 from harness.features.write_limit.fitting import MaxWrites, fitted, planned_writes
-from harness.features.write_limit.limit import check_write_limits
+from harness.features.write_limit.limit import Meter, check_write_limits
+from harness.lab.inventory import DiskByFile
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from harness.measure.campaign import Campaign
@@ -29,6 +30,7 @@ from harness.report.contents import find_banners
 from harness.report.markdown import markdown_table
 from harness.report.terminal import summary_lines
 from harness.results import Measurement, Run, RunStore
+from harness.results.journal import WritesEvent
 from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import Requested, Scenario
 from harness.scenario.setups import Group
@@ -36,6 +38,7 @@ from harness.scenario.timetable import Slice
 from tests.build import RUN_ID
 from tests.unit import killed_campaign
 from tests.unit.killed_campaign import HOST
+from tests.unit.loop_disks import RUNNER, loop, require, sparse
 from tests.unit.recorded_campaign import SECONDS, Played, RecordedMeasurer, write_recording
 
 MIB = 1024**2
@@ -319,6 +322,25 @@ def test_a_limit_cannot_begin_in_the_middle_of_a_run(store: RunStore) -> None:
     assert choose_limit(earlier, None) is None
     with pytest.raises(ConfigError, match="were not counted"):
         choose_limit(earlier, MaxWrites.parse("1TiB"))
+
+
+def test_what_a_killed_step_may_have_written_counts_also_while_its_disk_is_not_there(
+    store: RunStore, tmp_path: Path
+) -> None:
+    require("fio")
+    disk = DiskByFile("disk", tmp_path / "disk.img", 8 * MIB, destroy=True)
+    store.append(WritesEvent("writes", "disk", "2 slices", 100, 1000, "another boot 7:0 loop0", 50))
+    meter = Meter(store, {"disk": disk})
+    meter.read(RUNNER)  # The run is resumed, and has not created the file of the disk yet.
+    meter.may_write("building", {"disk": 20.0})
+    assert store.read_journal().writes[-1].may_write == 1020
+    with loop(sparse(disk.file, disk.size)):
+        meter.read(RUNNER)
+    assert meter.written == {"disk": 1120}
+    meter.may_write("2 slices", {"disk": 7.0})
+    meter.read(RUNNER)
+    meter.end()
+    assert Meter(store, {"disk": disk}).written == {"disk": 1127}
 
 
 def test_the_report_says_what_was_written_and_left_out_in_every_form(store: RunStore) -> None:
