@@ -51,6 +51,7 @@ from harness.report.draw import (
     scatter,
     set_labelled_rows,
     set_scalable_axis,
+    whiskers,
 )
 from harness.report.numbers import count, percent, significant, with_interval
 from harness.report.section import Section
@@ -73,10 +74,7 @@ class Own:
 
     iodepth: int
     value: float | None
-    ratio: float | None
-    low: float | None = None
-    """The lower end of the ratio's interval; None without one, as `high`."""
-    high: float | None = None
+    ratio: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,7 @@ class PublishedRow:
     def own_ratio(self) -> str:
         """The measured ratio, also if the source has none."""
         own = self.own
-        return self._format_ratio(Band(own.ratio, own.ratio)) if own and own.ratio is not None else ""
+        return self._format_ratio(Band(own.ratio.point, own.ratio.point)) if own and own.ratio else ""
 
     @property
     def own(self) -> Own | None:
@@ -224,28 +222,29 @@ class PublishedRow:
         if not cell.usable or metric is None or (cell.is_cached and self.counterpart.place is not Place.GUEST):
             return None
         value = cell.mean(metric, self.counterpart.place.value)
-        return Own(cell.iodepth, value.point if value else None, *self._estimate_ratio(cell, metric))
+        return Own(cell.iodepth, value.point if value else None, self._estimate_ratio(cell, metric))
 
-    def _estimate_ratio(
-        self, cell: CellRecord, metric: MetricRecord
-    ) -> tuple[float | None, float | None, float | None]:
-        """The place of the figure divided by its reference in the same cell, and the ends of the interval."""
-        estimate = metric.virtualisation if cell.mode_detail.on_array else metric.overhead
+    def _estimate_ratio(self, cell: CellRecord, metric: MetricRecord) -> Estimate | None:
+        """The place of the figure divided by its reference in the same cell."""
+        loss = metric.virtualisation if cell.mode_detail.on_array else metric.overhead
         if cell.is_cached:
             cached = cell.cached
-            estimate = cached.against_direct if cached is not None and cached.metric == self.metric else None
+            loss = cached.against_direct if cached is not None and cached.metric == self.metric else None
         if self.counterpart.place is Place.TWIN:
-            estimate = metric.layer
-        if estimate is None or self.counterpart.place is Place.HOST:
-            return None, None, None
+            loss = metric.layer
+        if loss is None or self.counterpart.place is Place.HOST:
+            return None
+        ends = (loss.low, loss.high)
         if METRICS[self.metric].higher_is_better:
-            return 1 - estimate.point, _add_signed(1, estimate.high, -1), _add_signed(1, estimate.low, -1)
-        return 1 + estimate.point, _add_signed(1, estimate.low, 1), _add_signed(1, estimate.high, 1)
+            low, high = (None if end is None else 1 - end for end in reversed(ends))
+            return Estimate(1 - loss.point, low, high, loss.n)
+        low, high = (None if end is None else 1 + end for end in ends)
+        return Estimate(1 + loss.point, low, high, loss.n)
 
     def _list_differences(self, own: Own) -> Iterator[Difference]:
         """How far the ratio is from the published one, and the value if values may be compared."""
-        if (band := self.counterpart.ratio) and own.ratio:
-            yield Difference(band.factor(own.ratio), own.ratio > band.high, self.relation)
+        if (band := self.counterpart.ratio) and own.ratio and (ratio := own.ratio.point):
+            yield Difference(band.factor(ratio), ratio > band.high, self.relation)
         value = self.counterpart.figure.value(self.counterpart.arm)
         if self.absolute and value and own.value:
             what = f"value ({METRICS[self.metric].shown.unit})"
@@ -297,10 +296,6 @@ class PublishedFigures:
     def far_first(self) -> tuple[PublishedRow, ...]:
         """The rows: those that differ a lot, the other compared ones, then those without a comparison."""
         return tuple(sorted(self.rows, key=lambda row: (not row.differences, not row.compared)))
-
-
-def _add_signed(value: float, end: float | None, sign: int) -> float | None:
-    return None if end is None else value + sign * end
 
 
 def yield_published(section: Section) -> Iterator[Block]:
@@ -441,8 +436,9 @@ def draw_published(rows: Sequence[PublishedRow], modes: Sequence[str]) -> Figure
         mode = row.cells[0].mode
         colour = mode_colours(modes).get(mode, HOST)
         ends = list(dict.fromkeys((band.low, band.high)))
-        low, high = own.low or own.ratio, own.high or own.ratio
-        reached += [*ends, own.ratio, max(low, own.ratio / _MANY_TIMES), min(high, own.ratio * _MANY_TIMES)]
+        ratio = own.ratio.point
+        low, high = own.ratio.low or ratio, own.ratio.high or ratio
+        reached += [*ends, ratio, max(low, ratio / _MANY_TIMES), min(high, ratio * _MANY_TIMES)]
         figure.add_trace(
             scatter(
                 x=ends,
@@ -456,21 +452,13 @@ def draw_published(rows: Sequence[PublishedRow], modes: Sequence[str]) -> Figure
         )
         figure.add_trace(
             scatter(
-                x=[own.ratio],
+                x=[ratio],
                 y=[label],
-                error_x={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [high - own.ratio],
-                    "arrayminus": [own.ratio - low],
-                    "color": colour,
-                    "thickness": 1.4,
-                    "width": 4,
-                },
+                error_x=whiskers([own.ratio], 1, color=colour, thickness=1.4, width=4),
                 mode="markers",
                 name="ours",
                 marker={"symbol": mode_symbols(modes).get(mode, "circle"), "size": 8, "color": colour},
-                customdata=[f"{label}, ours at iodepth {own.iodepth}: {significant(own.ratio)}"],
+                customdata=[f"{label}, ours at iodepth {own.iodepth}: {significant(ratio)}"],
                 meta=f"{row.counterpart.place}:{mode}",
             )
         )

@@ -257,7 +257,8 @@ def test_an_array_is_compared_by_how_it_scales() -> None:
     layer = [cell.metrics["bw"].layer for cell in found.cells]
     farthest = min(1 - each.point for each in layer if each is not None)
     assert found.own is not None
-    assert found.own.ratio == pytest.approx(farthest)
+    assert found.own.ratio is not None
+    assert found.own.ratio.point == pytest.approx(farthest)
     assert found.remarks == (f"our array/disk is lower by a factor of {1600 / 261 / farthest:.2f}",)
 
 
@@ -282,7 +283,8 @@ def test_a_guest_on_an_array_is_relative_to_the_array_in_the_same_cell() -> None
     virtualisation = run.cell("optane-lvm-randread-4k-qd1").metrics[found.metric].virtualisation
     assert virtualisation is not None
     assert found.own is not None
-    assert found.own.ratio == pytest.approx(1 - virtualisation.point)
+    assert found.own.ratio is not None
+    assert found.own.ratio.point == pytest.approx(1 - virtualisation.point)
     assert found.relation == "guest/array"
 
 
