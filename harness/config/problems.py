@@ -93,7 +93,7 @@ def _value(details: ErrorDetails) -> str:
     """` = VALUE`. Empty for a missing key, for a name in a key, and for a table that is wrong as a whole."""
     if details["type"] in ("missing", "union_tag_not_found") or details["loc"][-1:] == ("[key]",):
         return ""
-    if details["type"] in ("value_error", "extra_forbidden") and isinstance(details["input"], dict):
+    if details["type"] in ("value_error", "extra_forbidden", "list_type") and isinstance(details["input"], dict):
         return ""
     # pydantic's context has the tag as text, also if the file has another type.
     value = details["input"]
@@ -129,6 +129,8 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
             return "must not be empty" if context["min_length"] == 1 else f"allowed: {context['min_length']} or more"
         case "int_parsing_size":
             return "the number is too large"
+        case "list_type" if isinstance(details["input"], dict):
+            return "allowed: a list of tables, each with its name in double brackets: [[NAME]]"
     return f"must be {_TYPES[kind]}" if kind in _TYPES else details["msg"]
 
 

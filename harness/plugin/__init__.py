@@ -11,18 +11,8 @@ import pytest
 from harness.analysis import Verdict
 from harness.errors import ConfigError, HarnessError, LabUnavailable, NotTried, ResultsError, SafetyError, Unsupported
 from harness.model.mode import Cell
-from harness.plugin import hooks
+from harness.plugin import hooks, options
 from harness.plugin.engine import Engine, cell_properties, explain, write_hosts, write_summary
-from harness.plugin.options import (
-    REQUIRE_VERDICT,
-    SCENARIOS,
-    add_options,
-    check_selection,
-    choice_lines,
-    deselect_across,
-    explain_empty,
-    explain_lab,
-)
 from harness.plugin.session import (
     CELLS,
     ENGINE,
@@ -50,7 +40,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    add_options(parser)
+    options.add_options(parser)
 
 
 @pytest.hookimpl(trylast=True)  # after the terminal's reporter exists
@@ -71,7 +61,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if hasattr(config, "workerinput"):
         return
     try:
-        check_selection(config, project_of(config).scenarios)
+        options.check_selection(config, project_of(config).scenarios)
         if selects_cells(config):
             all_cells(config)
     except HarnessError as error:
@@ -79,7 +69,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    return explain_lab(config.getoption("--lab"), project_of(config).directory) if CELLS in config.stash else None
+    if CELLS not in config.stash:
+        return None
+    path = options.find_lab(config.getoption("--lab"), project_of(config).directory)
+    return (
+        f"lab: {path or f'the embedded lab, as neither --lab nor {options.LAB_FILE} in this directory names another'}"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -101,7 +96,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.keyword and (cell_of := {item: cell for item in items if (cell := _cell(item)) is not None}):
         names = [name for cell in all_cells(config) for name in (cell.scenario, cell.disk)]
-        deselect_across(config, items, cell_of, names)
+        options.deselect_across(config, items, cell_of, names)
 
 
 @pytest.hookimpl(tryfirst=True)  # the terminal's implementation of this hook needs the plan
@@ -126,11 +121,10 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
     engine, verbose = config.stash.get(ENGINE, None), config.get_verbosity() > 0
     notes = list(config.stash[FOR_LAB].notes) if FOR_LAB in config.stash else []
     if engine is None:
-        keyword, marks = config.option.keyword, config.option.markexpr
-        is_empty = CELLS in config.stash and not items and bool(keyword or marks)
-        return explain_empty(keyword, marks, notes, all_cells(config)) if is_empty else []
+        is_empty = CELLS in config.stash and not items and bool(config.option.keyword or config.option.markexpr)
+        return options.explain_empty(config, project_of(config).directory, notes, all_cells(config)) if is_empty else []
     chosen = [engine.scenarios[name] for name in engine.plans]
-    lines = choice_lines(engine.options.inventory, chosen) + engine.describe(verbose=verbose)
+    lines = options.choice_lines(engine.options.inventory, chosen) + engine.describe(verbose=verbose)
     return lines + notes if verbose else lines
 
 
@@ -246,7 +240,7 @@ def _measured(engine: Engine, cell: Cell) -> CellRecord | HarnessError:
 __all__: Sequence[str] = ("record", "verdict")
 
 
-_TEST = f"{SCENARIOS}/test_overhead.py"
+_TEST = f"{options.SCENARIOS}/test_overhead.py"
 
 
 def report_failures(session: pytest.Session, engine: Engine) -> None:
@@ -273,4 +267,4 @@ def _judge_by_features(engine: Engine) -> Iterator[tuple[str, str]]:
 
 def _without_verdict(engine: Engine) -> Iterator[tuple[str, str]]:
     for place, why in engine.without_verdict.items() if engine.options.require_verdict else ():
-        yield f"verdict[{place}]", f"{REQUIRE_VERDICT}: nothing was judged on {place}: {why}"
+        yield f"verdict[{place}]", f"{options.REQUIRE_VERDICT}: nothing was judged on {place}: {why}"

@@ -79,6 +79,8 @@ def read_project(config: pytest.Config) -> Project:
     `--scenarios` or pyproject.toml adds. A project that adds its own `scenarios/` has the shipped ones, too.
     """
     directory = config.getoption("--project") or config.rootpath
+    if not directory.is_dir():
+        raise ConfigError(f"--project={directory}: no such directory")
     added = [*_read_table(directory), *(Path(extra).absolute() for extra in config.getoption("--scenarios") or ())]
     path = config.rootpath / SCENARIOS
     has_own = path.is_dir() and path.resolve() not in {extra.resolve() for extra in added}
@@ -249,17 +251,16 @@ def _list_options() -> list[RunOption]:
     return [option for feature in features() for option in feature.run_options]
 
 
+def find_lab(named: Path | None, project: Path) -> Path | None:
+    """The lab file `named`, else the one of the variable, else lab.toml in `project`; None for the embedded lab."""
+    default = project / LAB_FILE
+    chosen = named or os.environ.get(LAB_VARIABLE) or (default if default.exists() else EMBEDDED_LAB)
+    return Path(chosen) if str(chosen) != EMBEDDED_LAB else None
+
+
 def choose_inventory(named: Path | None, project: Path) -> Inventory:
-    """The hosts of the lab file `named`, else of the variable's or of lab.toml in `project`, else the embedded lab."""
-    chosen = named or os.environ.get(LAB_VARIABLE) or (default if (default := project / LAB_FILE).exists() else None)
-    return load_lab(Path(chosen)) if chosen and str(chosen) != EMBEDDED_LAB else embedded_inventory()
-
-
-def explain_lab(named: Path | None, project: Path) -> str:
-    """Which lab is measured. Who starts a run in the wrong directory measures the embedded lab."""
-    if not (named or os.environ.get(LAB_VARIABLE) or (project / LAB_FILE).exists()):
-        return f"lab: the embedded lab, because there is no {LAB_FILE} in {project}"
-    return f"lab: {named or os.environ.get(LAB_VARIABLE) or project / LAB_FILE}"
+    """The hosts of the lab file that `find_lab` finds. Raises ConfigError if it cannot be used."""
+    return load_lab(path) if (path := find_lab(named, project)) is not None else embedded_inventory()
 
 
 def _parse_number(least: int, most: int, text: str) -> int:
@@ -358,14 +359,17 @@ def check_selection(config: pytest.Config, scenarios: Iterable[Path]) -> None:
             raise ConfigError(f"{word}: a scenario is not selected by its path", hint=f"use -k {word.stem}")
 
 
-def explain_empty(keyword: str, marks: str, notes: Iterable[str], cells: Sequence[Cell]) -> list[str]:
+def explain_empty(config: pytest.Config, project: Path, notes: Iterable[str], cells: Sequence[Cell]) -> list[str]:
     """Why `-k` and `-m` select no cell: the notes on scenarios that they name, and words and values of no cell."""
+    keyword, marks = config.option.keyword, config.option.markexpr
     words = [word for word in re.findall(r"[^\s()]+", keyword) if word not in ("and", "or", "not")]
     values = re.findall(r"(\w+)\s*=\s*('[^']*'|\"[^\"]*\"|\w+)", marks)
     why = [note for note in notes if note.partition(":")[0] in {*words, *(value.strip("'\"") for _, value in values)}]
     names = list(dict.fromkeys(name for cell in cells for name in (cell.scenario, cell.disk, cell.mode.name)))
     unknown = [word for word in words if not any(word.lower() in cell.id.lower() for cell in cells)]
     why += [f'-k: no cell has "{word}" in its id{near(word, names)}' for word in unknown]
+    files = [path for path in project.glob(f"{SCENARIOS}/*.toml") if path.stem in unknown]
+    why += [f"-k: {path.stem} is a scenario of this directory: add --scenarios={SCENARIOS}" for path in files]
     of_cells: dict[str, set[str]] = {}
     for key, value in (facet for cell in cells for facet in cell.facets.items()):
         of_cells.setdefault(key, set()).add(f"'{value}'" if isinstance(value, str) else str(value))

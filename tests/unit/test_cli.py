@@ -229,6 +229,11 @@ def test_a_command_for_the_doctor_needs_tune(capsys: pytest.CaptureFixture[str])
     )
 
 
+def test_a_lab_file_in_the_place_of_a_command_is_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "lab.toml"]) == 2
+    assert capsys.readouterr().err == "virt-overhead: lab.toml: a lab file is an option\n  -> --lab=lab.toml\n"
+
+
 def test_holding_settings_and_putting_them_back_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert usage_error("doctor", "--tune", "--restore") == 2
     assert "argument --restore: not allowed with argument --tune" in capsys.readouterr().err

@@ -264,7 +264,7 @@ def test_a_run_names_its_lab_and_why_it_is_the_embedded_one(run: Run, pytester: 
     (pytester.path / "lab.toml").unlink()
     (pytester.path / "scenarios" / "optane.toml").write_text(SCENARIO)
     embedded = run("--collect-only", "-k", "optane")
-    assert f"lab: the embedded lab, because there is no lab.toml in {pytester.path}" in embedded.outlines
+    assert "lab: the embedded lab, as neither --lab nor lab.toml in this directory names another" in embedded.outlines
 
 
 def test_two_workers_find_the_host_of_a_disk_whose_name_has_a_hyphen(run_with_others: Run) -> None:
@@ -316,6 +316,7 @@ def usage_error(result: pytest.RunResult) -> str:
         (["--rounds", "9" * 5000], 'argument --rounds: "999'),
         (["--seed", "x"], 'argument --seed: "x": allowed: a whole number from 0 to 2147483647'),
         (["--seed", "2147483648"], 'argument --seed: "2147483648": allowed: a whole number from 0 to 2147483647'),
+        (["--project=absent"], "--project=absent: no such directory"),
         (["--lab="], "argument --lab: the value is empty; allowed: a path"),
         (["--resume=absent"], "absent is not the directory of a run\n  -> give reports/RUN-ID"),
         (["--resume=scenarios"], "results.json does not exist: the run ended before its first results"),

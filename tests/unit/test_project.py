@@ -77,6 +77,13 @@ def test_scenarios_of_the_user_are_added_to_the_shipped_ones(run: Run, project: 
     assert [line for line in printed.splitlines() if "::" in line] == expected
 
 
+def test_a_scenario_of_the_directory_that_is_not_measured_names_the_option(run: Run, project: Path) -> None:
+    (project / "disks").rename(project / "scenarios")
+    status, printed = run("--collect-only", "-q", "-k", "mine")
+    assert status == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "-k: mine is a scenario of this directory: add --scenarios=scenarios" in printed.splitlines()
+
+
 def test_a_scenario_with_the_name_of_a_shipped_one_is_refused(run: Run, project: Path) -> None:
     (project / "disks" / "optane.toml").write_text(SCENARIO)
     status, printed = run("--collect-only", "--scenarios=disks")

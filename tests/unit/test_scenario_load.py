@@ -392,6 +392,10 @@ def test_a_mistake_is_reported_with_key_value_and_what_is_allowed(
             "profile.smoke.iodepth[2] = 8: the same as profile.smoke.iodepth[0]; allowed: each value once",
         ),
         (
+            '[budget]\nmetric = "iops"',
+            "budget: allowed: a list of tables, each with its name in double brackets: [[NAME]]",
+        ),
+        (
             "[profiles.smoke]\nrounds = 4",
             (
                 "profiles: no such key; allowed: title, disk, class, disks, modes, "

@@ -37,6 +37,8 @@ def add_commands(commands: Any) -> None:
 def _doctor(options: argparse.Namespace) -> int:
     from harness.features.doctor.command import DoctorRequest, choose_hosts, doctor
 
+    if options.command and options.command[0].endswith(".toml"):
+        raise ConfigError(f"{options.command[0]}: a lab file is an option", hint=f"--lab={options.command[0]}")
     if options.command and not options.tune:
         raise ConfigError("a COMMAND needs --tune", hint="run: virt-overhead doctor --tune -- COMMAND")
     if relative := [directory for directory in options.sync if not directory.startswith("/")]:
