@@ -127,13 +127,13 @@ def format_fact(value: JsonValue, most: int) -> str:
     return shorten(" ".join(text.split()), most)
 
 
-def difference_words(difference: Estimate) -> str:
-    """Whether an interval excludes zero, in words."""
+def difference_words(difference: Estimate, above: str = "worse", below: str = "better") -> str:
+    """Whether an interval excludes zero, in words: `above` if it is above, `below` if it is below."""
     if difference.low is None or difference.high is None:
         return "too few blocks to show a difference"
     if difference.low > 0:
-        return "worse"
-    return "better" if difference.high < 0 else "no difference shown"
+        return above
+    return below if difference.high < 0 else "no difference shown"
 
 
 def _decimals(value: float) -> int:

@@ -29,6 +29,7 @@ from harness.report.modes import Comparison, Headline
 from harness.report.numbers import (
     confidence_words,
     count,
+    difference_words,
     percent,
     percent_with_interval,
     sample_count,
@@ -92,7 +93,7 @@ class StateCell:
     @property
     def _difference(self) -> str:
         metric = self.throughput
-        return "" if metric is None else difference(metric.guest or metric.twin)
+        return "" if metric is None else difference_words(metric.guest or metric.twin, "slower", "faster")
 
     @property
     def sentence(self) -> str:
@@ -135,15 +136,6 @@ def array_state_blocks(section: Section) -> Iterator[Block]:
     )
 
 
-def difference(estimate: Estimate) -> str:
-    """Whether an interval excludes zero, in words."""
-    if estimate.low is None or estimate.high is None:
-        return "too few blocks to show a difference"
-    if estimate.low > 0:
-        return "slower"
-    return "faster" if estimate.high < 0 else "no difference shown"
-
-
 def state_cells(records: Sequence[ArrayStateRecord], cells: Sequence[CellRecord]) -> tuple[StateCell, ...]:
     """The records of these cells with the cells on the optimal arrays, in the order of the cells."""
     by_id = {cell.id: cell for cell in cells}
@@ -181,7 +173,7 @@ def _sentence(mode: str, views: Sequence[StateCell], left_out: int) -> str:
     number = count(len(views), "job")
     samples = sample_count(basis.n, basis.boots) if basis else ""
     words = f"`{mode}` costs {' and '.join(costs)}, against the optimal `{views[0].optimal.mode}` ({number}, {samples})"
-    if basis and (shown := difference(basis)) != "slower":
+    if basis and (shown := difference_words(basis, "slower", "faster")) != "slower":
         words += f": {shown}"
     rates = [view.record.rebuild_rate for view in views if view.record.rebuild_rate is not None]
     shares = [view.record.rebuilding for view in views if view.record.rebuilding is not None]
