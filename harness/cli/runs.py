@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.common import REPORTS, add_json, add_run, print_json
-from harness.errors import ConfigError, HarnessError
+from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.terminal import unfiltered
 
 
@@ -55,11 +55,17 @@ def show_report(options: argparse.Namespace) -> int:
         print(text, end="")
         print(f"picture: {picture}", file=sys.stderr)
         return 0
-    page = write_report(store)
+    page, failure = None, None
+    try:
+        page = write_report(store)
+    except ResultsError as error:
+        failure = error  # The answers need no page.
     if options.json:
         print_json(answers_json(run, page) | {"left_out": options.left_out})
-        return 0
-    print_run(run, page, verbose=options.verbose)
+    else:
+        print_run(run, page, verbose=options.verbose)
+    if failure is not None:
+        raise failure
     return 0
 
 

@@ -52,11 +52,7 @@ _WRITTEN_BY_OTHERS = 3
 _WRITE = read_script("harness.lab", "write_record.sh")
 _FENCED = read_script("harness.lab", "run_fenced.sh")
 _CLOSE = read_script("harness.lab", "close_records.sh")
-# $1: the log, $2: the run, $3: the file, $4: its name when nothing may be created any more.
-_FORGET = r"""
-rm -f "$1/$2/$3" "$1/$2/$4" "$1/$2/.$3".* && [ -d "$1/$2" ] || exit 0
-rmdir --ignore-fail-on-non-empty "$1/$2" && sync "$1"
-"""
+_FORGET = read_script("harness.lab", "forget_record.sh")
 _READ = UNSAFE + read_script("harness.lab", "read_records.sh")
 
 

@@ -357,10 +357,16 @@ def write_summary(reporter: pytest.TerminalReporter, path: Path, *, verbose: boo
     store = RunStore.open(path)
     run = store.read_results()
     reporter.section(f"overhead on {run.lab.host}, profile {run.run.profile}")
+    if run.run.status == "running":
+        lacks = f"{store.results_path} may lack what was measured: it was not written at the end of the run"
+        reporter.write_line(f"{lacks}. {store.journal_path.name} has it: continue with --resume={path}", red=True)
+        if not run.cells:
+            return
     width = 120 if not reporter.isatty() else reporter._tw.fullwidth
     console = CleanConsole(width=width, colours=reporter.hasmarkup)
     with console.capture() as capture:
-        print_run(run, store.report_path, verbose=verbose, console=console)
+        page = store.report_path if store.report_path.exists() else None
+        print_run(run, page, verbose=verbose, console=console)
     reporter.write(capture.get())
 
 

@@ -274,7 +274,7 @@ def _answers(run: Run) -> Iterator[str]:
             yield from (detail for detail in headline.details if detail not in leads)
 
 
-def answers_json(run: Run, page: Path) -> dict[str, Any]:
+def answers_json(run: Run, page: Path | None) -> dict[str, Any]:
     """Warnings, the answer for each disk and use, and what exceeds or is void. results.json has all figures."""
     return {
         "run": run.run.id,
@@ -294,5 +294,5 @@ def answers_json(run: Run, page: Path) -> dict[str, Any]:
         ],
         "findings": dict(finding_lists(find_verdicts(run.cells))),
         "cells": {str(outcome): number for outcome, number in outcome_counts(run.cells).items()},
-        "report": str(page),
+        "report": page and str(page),
     }

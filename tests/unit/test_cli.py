@@ -260,3 +260,23 @@ def test_without_an_option_the_lab_is_that_of_a_run_in_this_directory(
 def test_an_unknown_host_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reap", "--host", "node1"]) == 2
     assert 'no host "node1"; allowed: lab' in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="root mounts it")
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_the_answers_of_a_run_in_a_read_only_directory_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: list[str]
+) -> None:
+    store = RunStore.create(tmp_path, RUN_ID)
+    store.write_results(synthetic_run(status="complete"))
+    subprocess.run(["mount", "--bind", tmp_path, tmp_path], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", tmp_path], check=True)
+        assert main(["report", str(store.path), *form]) == 1
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
+    printed = capsys.readouterr()
+    assert "cells" in printed.out
+    assert "index.html" not in printed.out
+    assert f"{store.report_path} cannot be written: Read-only file system\n  -> check that" in printed.err
+    assert not form or json.loads(printed.out)["report"] is None

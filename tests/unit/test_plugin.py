@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import tomllib
@@ -1066,3 +1067,27 @@ def test_the_name_of_a_disk_does_not_select_another_one_whose_mode_continues_it(
     assert selected("local-lvm and lvm-thin and randread") == {"local-lvm-lvm-thin"}
     # What is not exactly a name is looked for in the whole id, as ever.
     assert selected("local-lvm-thin and randread") == {"local-lvm-thin"}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="root mounts a small file system")
+def test_a_run_on_a_full_disk_says_that_its_journal_has_what_was_measured_and_goes_on(
+    play: Play, pytester: pytest.Pytester
+) -> None:
+    run, reports = play(FINE), pytester.path / "reports"
+    reports.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", reports], check=True)
+    try:
+        result = run()
+        assert "No cell was measured" not in result.stdout.str()
+        assert "report: " not in result.stdout.str()
+        (name,) = (path.name for path in reports.iterdir() if not path.is_symlink())
+        lacks = f"{reports}/{name}/results.json may lack what was measured: it was not written at the end of the run"
+        assert f"{lacks}. journal.jsonl has it: continue with --resume={reports}/{name}" in result.outlines
+        result.stderr.fnmatch_lines([f"*{name}/results.json cannot be written: No space left on device"])
+        subprocess.run(["mount", "-o", "remount,size=16m", reports], check=True)
+        before = RunStore.open(reports / name).read_journal().measurements
+        again = run(f"--resume={reports / name}")
+        assert again.ret == pytest.ExitCode.OK
+        assert RunStore.open(reports / name).read_journal().measurements[: len(before)] == before
+    finally:
+        subprocess.run(["umount", "--lazy", reports], check=True)

@@ -261,12 +261,7 @@ _CREATES: Mapping[Maker, str] = {
 }
 """Kinds of tasks; see PVE::API2::Disks."""
 
-# $1: a volume's path. PVE creates active volumes. udev creates the link of a zvol, perhaps with a delay.
-_ACTIVATE = r"""
-export PATH="$PATH:/usr/sbin:/sbin"
-[ -e "$1" ] || udevadm settle --timeout=20
-[ -e "$1" ] || lvchange --activate y --ignoreactivationskip "$1"
-"""
+_ACTIVATE = read_script("harness.guest.proxmox", "activate_volume.sh")
 _HOLD = read_script("harness.guest.proxmox", "hold_devices.sh")
 
 

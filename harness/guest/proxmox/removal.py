@@ -42,11 +42,7 @@ LOOK = read_script("harness.guest.proxmox", "inspect_store.sh")
 
 # $1: a mount point. Prints it if it exists.
 MOUNT_POINT = 'ls -d "$1" 2>/dev/null || true'
-# Removes neither a directory with contents nor one on which something is mounted.
-REMOVE_MOUNT_POINT = r"""
-ls -d "$1" >/dev/null 2>&1 || exit 0
-find "$1" -maxdepth 0 -type d -delete
-"""
+REMOVE_MOUNT_POINT = read_script("harness.guest.proxmox", "remove_mount_point.sh")
 
 
 def require_no_mount_point(runner: Runner, name: str) -> None:
