@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from harness.run_id import RunId
 from tests.build import RUN_ID, synthetic_run
 from tests.package.installed import Installed
 from tests.patience import patience
-from tests.unit.ci_examples import EXAMPLES, GITHUB, GITLAB, list_action_steps, steps
+from tests.unit.ci_examples import EXAMPLES, GATE, GITHUB, GITLAB, list_action_steps, steps
 
 LATER = RunId("20260102-120000-0002")
 LAB = """
@@ -42,6 +43,8 @@ class Runner:
         for each in (self.directory, self.store):
             each.mkdir()
         (path / "lab.toml").write_text(LAB)
+        (self.directory / "overhead").mkdir()
+        shutil.copy(GATE, self.directory / "overhead")
         self.environment = {
             "PATH": f"{installed.environment}/bin:{os.environ['PATH']}",
             "HOME": str(path),
@@ -99,7 +102,7 @@ def test_the_run_of_an_example_selects_cells(runner: Runner, example: str) -> No
         step(example, "Measure") if example in GITHUB else script_line(example, "script", "virt-overhead run")
     )
     cells = [line for line in printed.splitlines() if line.startswith("scenarios/test_overhead.py::")]
-    wanted = "[images-" if "pve" in example else "[optane-"
+    wanted = "[images_gate-" if "pve" in example else "[optane-"
     assert cells
     assert all(wanted in cell for cell in cells)
 

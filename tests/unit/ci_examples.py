@@ -13,7 +13,8 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "ci.md"
 
-EXAMPLES = {path.name: path for path in sorted((ROOT / "docs" / "ci").iterdir())}
+GATE = ROOT / "docs" / "ci" / "gate.toml"
+EXAMPLES = {path.name: path for path in sorted((ROOT / "docs" / "ci").glob("*.yml"))}
 GITHUB = [name for name in EXAMPLES if name.startswith("github-")]
 GITLAB = [name for name in EXAMPLES if name.startswith("gitlab-")]
 

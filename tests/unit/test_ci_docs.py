@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from harness.cli import make_parser
+from harness.model.mode import LabKind
+from harness.scenario.load import load_scenario
 
 pytest.importorskip("check_jsonschema")
 
-from tests.unit.ci_examples import ACTION, EXAMPLES, GITHUB, GITLAB, PAGE, ROOT, Step, list_action_steps, steps
+from tests.unit.ci_examples import ACTION, EXAMPLES, GATE, GITHUB, GITLAB, PAGE, ROOT, Step, list_action_steps, steps
 
 
 def test_the_page_has_examples_for_both_services_and_both_kinds_of_runners() -> None:
@@ -32,6 +34,17 @@ def test_an_example_is_valid_by_the_published_schema(example: str) -> None:
         command[3:3] = ["--data-transform", "gitlab-ci"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("example", list(EXAMPLES))
+def test_a_run_that_requires_a_verdict_has_a_budget_for_its_kind_of_lab(example: str) -> None:
+    """Without one, the job would fail at its end, whatever it measured."""
+    (script,) = (step.script for step in steps(example) if "--require-verdict" in step.script)
+    (name,) = re.findall(r"-k \"?(\w+)", script)
+    path = GATE if "--scenarios=overhead" in script else ROOT / "scenarios" / f"{name}.toml"
+    kinds: set[LabKind] = {"bare-metal"} if "pve" in example else {"nested", "emulated"}
+    assert path.stem == name
+    assert kinds <= {kind for budget in load_scenario(path).budgets for kind in budget.lab}
 
 
 def test_the_action_is_valid_by_the_published_schema_and_the_page_explains_it() -> None:
