@@ -222,6 +222,9 @@ def _campaign(directory: Path, recorded: Run, spec: CampaignSpec, notes: Notes) 
         store = RunStore.open(copy)
         phases = Phases(Events())
         earlier = Earlier(store.read_journal(), store.read_results())
+        # A run whose raw outputs are missing cannot be resumed. A replay does not read them, and archives lack them.
+        for measurement in earlier.journal.measurements:
+            (copy / measurement.raw).touch()
         campaign = Campaign(spec, store, StoredMeasurer(recorded, notes), phases, earlier)
         try:
             for plan in spec.plans:
