@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import JsonValue
 
+from harness.analysis import METRICS
 from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.feature import SessionRuns
 from harness.files import sync, write_atomically
@@ -99,6 +100,16 @@ HISTORY_COLUMNS: tuple[TypedColumn[HistoryRow], ...] = (
 
 
 _EXTRA = "history"
+_AS_ADDED = "each .parquet file there must be one that `virt-overhead history add` wrote, with its name"
+_WRONG = """
+SELECT filename, CASE WHEN sound THEN run END FROM (
+  SELECT filename, run, coalesce(isfinite(started) AND list_contains($metrics, metric), false)
+    AND coalesce(isfinite(overhead), true) AND coalesce(isfinite(host_mean), true)
+    AND coalesce(isfinite(twin_mean), true) AND coalesce(isfinite(guest_mean), true) AS sound
+  FROM read_parquet({}, filename = true)
+) WHERE NOT sound OR run IS NULL OR parse_filename(filename, true) <> run LIMIT 1
+"""
+"""A file with a value that no run has, or that is a copy: its run would count twice."""
 
 
 class HistoryStore:
@@ -178,12 +189,17 @@ class HistoryStore:
                 connection.register_filesystem(self._filesystem)
             try:
                 connection.execute(f"CREATE VIEW history AS SELECT * FROM read_parquet({_quote(pattern)})")
-                rows: list[tuple[Any, ...]] = connection.execute(sql, dict(parameters)).fetchall()
+                wrong = connection.execute(_WRONG.format(_quote(pattern)), {"metrics": [*METRICS]}).fetchone()
+                rows: list[tuple[Any, ...]] = [] if wrong else connection.execute(sql, dict(parameters)).fetchall()
             except duckdb.Error as error:
                 raise ResultsError(
                     f"the history in {self.url} cannot be read: {hide_password_of(self._whole_url, str(error))}",
-                    hint="each .parquet file there must be one that `virt-overhead history add` wrote",
+                    hint=_AS_ADDED,
                 ) from error
+        if wrong:
+            path, run = wrong
+            why = f"it has run {run}, whose file has another name" if run else "it has values that no run has"
+            raise ResultsError(f"{hide_passwords(path)} cannot be used: {why}", hint=_AS_ADDED)
         return rows
 
     def _reached(self) -> AbstractContextManager[None]:

@@ -6,7 +6,6 @@ mean changed, too, by more than a series with correlated values does by itself.
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 
 from harness.analysis import Better, fit_slope
-from harness.errors import ConfigError
+from harness.errors import ConfigError, ResultsError
 from harness.features.history import Quantity
 from harness.features.history.store import HistoryStore
 from harness.openmetrics import Gauge, GaugeSample
 from harness.results.records import Effect, judge_effect, list_different_facts
+from harness.untrusted import parse_json, reading
 
 if TYPE_CHECKING:
     import numpy as np
@@ -227,7 +227,9 @@ def find_trends(store: HistoryStore, *, cell: str, metric: str | None, quantity:
     near = {run for trend in several for shift in trend.shifts for run in _select_near(trend.runs, shift.at)}
     facts: dict[str, Mapping[str, JsonValue]] = {}
     if near:
-        facts = {run: json.loads(text) for run, text in store.query(_FACTS, {"runs": sorted(near)})}
+        for run, text in store.query(_FACTS, {"runs": sorted(near)}):
+            with reading(source := f"the facts of run {run} in {store.url}", ResultsError):
+                facts[run] = dict(parse_json(text or "", source, ResultsError))
     return [_add_nearby(trend, facts) for trend in several]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -25,6 +27,7 @@ from tests.unit.replayed_runs import replayed
 
 duckdb = pytest.importorskip("duckdb")
 fsspec = pytest.importorskip("fsspec")
+pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 NOISE = 0.02
@@ -216,6 +219,52 @@ def test_a_damaged_file_is_an_error_that_names_the_history(capsys: pytest.Captur
     Path("history/other.parquet").write_text("no Parquet")
     assert main(["history", "--store=history"]) == 1
     assert "the history in history cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("overhead", math.nan),
+        ("host_mean", math.inf),
+        ("started", math.nan),
+        ("started", None),
+        ("metric", "of-no-run"),
+        ("run", None),
+    ],
+)
+def test_a_file_with_a_value_that_no_run_has_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], column: str, value: object
+) -> None:
+    write_history(tmp_path / "history", 3, 1, lambda _run, _cell: 0.9)
+    file = sorted((tmp_path / "history").iterdir())[1]
+    table = parquet.read_table(file)
+    at = table.schema.get_field_index(column)
+    changed = pyarrow.array([value] * len(table), table.schema.field(column).type)
+    parquet.write_table(table.set_column(at, column, changed), file)
+    assert main(["history", f"--store={tmp_path / 'history'}"]) == 1
+    assert f"{file} cannot be used: it has values that no run has\n  -> each .parquet" in capsys.readouterr().err
+
+
+def test_a_copy_of_a_file_does_not_count_as_another_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_history(tmp_path / "history", 3, 1, lambda _run, _cell: 0.9)
+    file = sorted((tmp_path / "history").iterdir())[1]
+    copy = shutil.copy(file, tmp_path / "history" / "copy.parquet")
+    assert main(["history", f"--store={tmp_path / 'history'}"]) == 1
+    why = f"{copy} cannot be used: it has run {file.stem}, whose file has another name"
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("facts", ["{", "[1]", "null"])
+def test_facts_that_are_damaged_are_named_with_their_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], facts: str
+) -> None:
+    write_history(tmp_path / "history", 30, 1, lambda run, _cell: 0.9 if run < 15 else 0.5)
+    for file in (tmp_path / "history").iterdir():
+        table = parquet.read_table(file)
+        changed = table.set_column(table.schema.get_field_index("facts"), "facts", [[facts] * len(table)])
+        parquet.write_table(changed, file)
+    assert main(["history", f"--store={tmp_path / 'history'}"]) == 1
+    assert "virt-overhead: the facts of run 2" in capsys.readouterr().err
 
 
 def test_a_directory_that_cannot_be_read_is_not_an_empty_history() -> None:
