@@ -44,13 +44,13 @@ def test_an_unknown_disk_is_reported_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--rounds=1"], "'1': allowed: a whole number from 2"),
-        (["--groups=0"], "'0': allowed: a whole number from 1"),
-        (["--seconds=short"], "'short': allowed: a whole number from 1"),
-        (["--slices=15"], "'15': allowed: a whole number from 16"),
-        (["--boots=1"], "'1': allowed: a whole number from 2"),
-        (["--groups=99999999"], "'99999999': allowed: a whole number from 1 to 10000"),
-        ([f"--seed={'9' * 5000}"], f"'{'9' * 40}': allowed: a whole number from 0 to 2147483647"),
+        (["--rounds=1"], '"1": allowed: a whole number from 2'),
+        (["--groups=0"], '"0": allowed: a whole number from 1'),
+        (["--seconds=short"], '"short": allowed: a whole number from 1'),
+        (["--slices=15"], '"15": allowed: a whole number from 16'),
+        (["--boots=1"], '"1": allowed: a whole number from 2'),
+        (["--groups=99999999"], '"99999999": allowed: a whole number from 1 to 10000'),
+        ([f"--seed={'9' * 5000}"], f'"{"9" * 80} ...": allowed: a whole number from 0 to 2147483647'),
     ],
 )
 def test_a_meaningless_number_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

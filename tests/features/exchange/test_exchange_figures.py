@@ -208,9 +208,9 @@ def test_reads_that_verify_are_not_counted() -> None:
     assert point.transferred.read == 0
     assert point.notes == ("fio read what it wrote to verify it; these reads are not counted",)
     blended: dict[str, Any] = {"read": side(10_000), "write": side(10_000), "verify": "crc32c"}
-    assert "verify = 'crc32c' cannot be imported" in refusal(entry(rw="randrw", **blended))
-    assert "verify_backlog = '64'" in refusal(entry(rw="randwrite", verify_backlog=64, **blended))
-    assert "verify = 'crc32c'" in refusal(entry(mixed=side(10_000), **options))
+    assert 'verify = "crc32c" cannot be imported' in refusal(entry(rw="randrw", **blended))
+    assert 'verify_backlog = "64"' in refusal(entry(rw="randwrite", verify_backlog=64, **blended))
+    assert 'verify = "crc32c"' in refusal(entry(mixed=side(10_000), **options))
     assert "it read more than it wrote" in refusal(entry(read=side(30_000, 2.5), write=side(10_000), **options))
     assert points_of(entry(rw="randrw", do_verify=0, **blended))[0].metrics["iops"] == 2000
 

@@ -282,13 +282,13 @@ def test_keep_going_imports_the_other_files_and_stores_the_bad_ones_too(capsys: 
 @pytest.mark.parametrize(
     ("option", "value", "key"),
     [
-        ("rw", "trim", "rw = 'trim'"),
-        ("bs", "some", "bs = 'some'"),
+        ("rw", "trim", 'rw = "trim"'),
+        ("bs", "some", 'bs = "some"'),
         ("bssplit", "4k/50:8k/50", "bssplit"),
         ("bs", "8k", "bs = 8192, but its I/Os have 4096 bytes on average"),
-        ("iodepth", "many", "iodepth = 'many'"),
+        ("iodepth", "many", 'iodepth = "many"'),
         ("numjobs", "4", "numjobs = 4, but there are 2 results"),
-        ("rate_iops", "many", "rate_iops = 'many'"),
+        ("rate_iops", "many", 'rate_iops = "many"'),
     ],
 )
 def test_a_job_that_cannot_be_imported_is_named_with_its_key(option: str, value: str, key: str) -> None:
