@@ -47,6 +47,10 @@ def _check_disks(state: HostState) -> Iterator[HostFinding]:
         why = "scheduler, queue and link of a disk are checked only if a lab file names the disk"
         yield HostFinding("disks under test", "none named", Level.UNKNOWN, why, "name one in the lab file")
     for disk in state.disks:
+        if not disk.released:
+            value = "the lab file has no `destroy = true` for it, so a run refuses it"
+            advice = advise(value, "write `destroy = true` in its table, if nobody needs the data on it")
+            yield make_finding(f"{disk.name}: permission", "a run overwrites everything on the disk", advice)
         if not disk.device:
             yield _report_missing(disk)
             continue

@@ -35,6 +35,7 @@ class DiskState:
     """A disk under test. `device` is the kernel's name of its device, empty if there is none.
 
     If the disk is a file, `device` is the disk that holds the file. Others use that disk too: `owned` is false.
+    `released` says whether the lab file allows a run to overwrite it.
     """
 
     name: str
@@ -43,6 +44,7 @@ class DiskState:
     device: str
     numa_node: int | None
     link_power: str
+    released: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ def _to_state(disk: DiskSpec, number: int, printed: Mapping[str, str]) -> DiskSt
         device=printed.get(f"/{number}/name", ""),
         numa_node=int(node) if node.isdigit() else None,
         link_power=printed.get(f"/{number}/link", "").partition("\n")[0],
+        released=disk.destroy,
     )
 
 

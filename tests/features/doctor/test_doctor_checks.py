@@ -257,6 +257,14 @@ def test_the_disk_that_holds_a_file_gets_advice_but_is_not_tuned(tree: Tree) -> 
     assert scheduler.settings == finding_of(shared, "optane: I/O accounting").settings == ()
 
 
+def test_a_disk_that_no_run_may_overwrite_is_named_before_a_run_refuses_it(tree: Tree) -> None:
+    """The rest of the host may be fit, and `init` writes disks without the permission."""
+    kept = DiskById("hdd", "/dev/disk/by-id/ata-gone", "S1", destroy=False)
+    finding = finding_of(read_state(tree, kept), "hdd: permission")
+    assert finding.level is Level.ADVICE
+    assert "destroy = true" in finding.value
+
+
 def test_a_missing_disk_is_a_problem(tree: Tree) -> None:
     finding = finding_of(
         read_state(tree, DiskById("hdd", "/dev/disk/by-id/ata-gone", "S1", destroy=True)), "hdd: device"

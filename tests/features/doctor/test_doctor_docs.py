@@ -34,6 +34,7 @@ def every_check(tmp_path: Path) -> set[str]:
     disk = replace(seen.disks[0], link_power="max_performance")
     cases: list[HostState] = [
         replace(seen, disks=(disk,)),
+        replace(seen, disks=(replace(disk, released=False),)),
         replace(seen, disks=()),
         replace(seen, disks=(replace(disk, device=""),)),
         replace(seen, disks=(replace(disk, device="", owned=False),)),
