@@ -153,7 +153,7 @@ def _newest_run(directory: Path) -> tuple[str, tuple[Next, ...]]:
     from harness.results import RunStore
 
     reports = directory / REPORTS
-    if not (reports / "latest").exists():
+    if not os.path.lexists(reports / "latest"):
         return "Runs: nothing was measured here yet", ()
     try:
         run = RunStore.open(reports / "latest").read_results().run

@@ -244,18 +244,18 @@ class RunStore:
         """The run at `path`: its directory, a link to it such as `reports/latest`, or its results.json."""
         directory = path.parent if path.name == "results.json" else path
         if not directory.is_dir():
-            others = [other.name for other in directory.parent.glob("*") if other.is_dir()]
+            others = [path.parent.name for path in directory.parent.glob("*/results.json")]
+            what = "a link to a run that is gone" if directory.is_symlink() else "not the directory of a run"
             raise ResultsError(
-                f"{directory} is not the directory of a run{near(directory.name, others)}",
-                hint="give reports/RUN-ID, or reports/latest for the newest run",
+                f"{directory} is {what}{near(directory.name, others)}",
+                hint=f"give reports/RUN-ID, or reports/{max(others, default='latest')} for the newest run",
             )
         return cls(directory.resolve())
 
     @classmethod
     def named(cls, path: Path, reports_dir: Path) -> Self:
         """The run at `path`, or of this name in `reports_dir`: `latest` is the newest."""
-        inside = reports_dir / path
-        return cls.open(path if path.exists() or len(path.parts) > 1 else inside)
+        return cls.open(path if path.exists() or len(path.parts) > 1 else reports_dir / path)
 
     def save_raw(self, name: str, text: str, *, command: str | None = None) -> str:
         """Store an output exactly as it was printed, before it is parsed, and return its path relative to the run.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from pydantic import JsonValue
 
 from harness.analysis import estimate_drift
+from harness.cli import main
 from harness.errors import ResultsError
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -296,6 +298,23 @@ def test_a_missing_run_and_missing_results_are_different_errors(store: RunStore,
     with pytest.raises(ResultsError) as no_results:
         store.read_results()
     assert says(no_results, "results.json does not exist", "journal.jsonl")
+
+
+def test_a_latest_whose_run_was_removed_names_the_newest_that_is_there(
+    store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write_results(synthetic_run(status="complete"))
+    monkeypatch.chdir(tmp_path)
+    reports = store.path.parent.rename("reports")
+    gone = RunStore.create(reports, RunId("20270101-000000-0001"))
+    shutil.rmtree(gone.path)
+    assert main(["report"]) == 1
+    assert capsys.readouterr().err == (
+        "virt-overhead: reports/latest is a link to a run that is gone\n"
+        f"  -> give reports/RUN-ID, or reports/{RUN_ID} for the newest run\n"
+    )
+    assert main([]) == 0
+    assert f"Runs: {tmp_path}/reports/latest is a link to a run that is gone" in capsys.readouterr().out
 
 
 def test_results_of_a_newer_version_say_so(store: RunStore) -> None:
