@@ -170,5 +170,5 @@ def _explain(cause: Exception) -> str:
     if isinstance(cause, ValidationError):
         return first_problem(cause)[:300]
     if isinstance(cause, KeyError):
-        return f"there is no {str(cause)[:200]}"
+        return f"there is no {quoted(str(cause.args[0]) if cause.args else '')}"
     return (str(cause) or type(cause).__name__)[:300]

@@ -135,7 +135,7 @@ class Command(argparse.ArgumentParser):
     def unknown(self, words: Sequence[str]) -> NoReturn:
         """Refuse words that no command takes."""
         known = [option for command in commands(self) for option in command._option_string_actions]
-        told = (word + near(word.partition("=")[0], known) if word.startswith("-") else word for word in words)
+        told = (word + near("--lab" if word.endswith(".toml") else word.partition("=")[0], known) for word in words)
         self.error(gettext("unrecognized arguments: %s") % " ".join(told))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

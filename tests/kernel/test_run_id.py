@@ -7,6 +7,7 @@ import json
 import pytest
 
 from harness.run_id import RunId
+from harness.terminal import quoted
 
 PARTITION_NAME = 36
 """Characters that a GPT has for a partition's name."""
@@ -40,7 +41,7 @@ def test_a_new_id_has_the_form_that_is_accepted() -> None:
 def test_any_other_text_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(ValueError, match="not a run id; allowed: YYYYmmdd-HHMMSS-xxxx") as caught:
         RunId(text)
-    assert repr(text) in str(caught.value)
+    assert quoted(text) in str(caught.value)
 
 
 def test_it_is_text_to_json_and_to_messages() -> None:

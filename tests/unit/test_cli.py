@@ -200,12 +200,12 @@ def test_an_output_that_cannot_be_written_is_one_message_and_a_failure(tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["measure"], "invalid choice: 'measure'"),
+        (["measure"], 'invalid choice: "measure"'),
         (["reprot"], '(did you mean "report"?)'),
         (["doctor", "--jsn"], '(did you mean "--json"?)'),
         (["compare", "a", "b", "--metric=iop"], '(did you mean "iops"?)'),
         (["lab"], "the following arguments are required: ACTION"),
-        (["lab", "restart"], "invalid choice: 'restart'"),
+        (["lab", "restart"], 'invalid choice: "restart"'),
         (["lab", "status", "--verbose"], "unrecognized arguments: --verbose"),
     ],
 )
@@ -227,6 +227,16 @@ def test_a_command_for_the_doctor_needs_tune(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == (
         "virt-overhead: a COMMAND needs --tune\n  -> run: virt-overhead doctor --tune -- COMMAND\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "option"), [("lab.toml", "--lab"), ("--lba=lab.toml", "--lab"), ("host", "--host"), ("--yess", "--yes")]
+)
+def test_a_word_that_a_command_does_not_take_is_answered_with_the_nearest_option(
+    word: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert usage_error("reap", word) == 2
+    assert f'unrecognized arguments: {word} (did you mean "{option}"?)' in capsys.readouterr().err
 
 
 def test_a_lab_file_in_the_place_of_a_command_is_the_option(capsys: pytest.CaptureFixture[str]) -> None:

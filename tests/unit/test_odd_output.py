@@ -262,7 +262,7 @@ def test_what_a_table_of_proxmox_ve_lacks_is_an_error_of_ours() -> None:
     )
     assert table["avail"] == "17"
     assert table.get("type") is None
-    with pytest.raises(HostError, match="host node1: the answer cannot be read: there is no 'type'"):
+    with pytest.raises(HostError, match='host node1: the answer cannot be read: there is no "type"'):
         table["type"]
     with pytest.raises(HostError):
         check_answer("host node1: the answer", "nodes/pve/qemu/100/config", [])

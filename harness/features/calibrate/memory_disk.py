@@ -12,6 +12,7 @@ from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import created
 from harness.lab.pin import TAG
 from harness.layout.source import BlockSource
+from harness.untrusted import reading
 
 NULL_BLK = "/sys/kernel/config/nullb"
 MIB = 1024**2
@@ -71,7 +72,9 @@ def create_memory_disk(log: CreationLog, name: str, *, size: int, answer_ns: int
         "power": 1,
     }
     boot = runner.run(["cat", "/proc/sys/kernel/random/boot_id"], deadline=20).stdout.strip()
-    with log.making_here(MemoryDisk(directory=directory, boot=boot)) as entry:
+    with reading(f"{runner.name}: the id of its boot"):
+        disk = MemoryDisk(directory=directory, boot=boot)
+    with log.making_here(disk) as entry:
         words = [f"{key}={value}" for key, value in settings.items()]
         # `mkdir` fails if the disk already exists.
         runner.run(fenced(entry, ["sh", "-c", _CREATE, "sh", directory, *words]), deadline=60)

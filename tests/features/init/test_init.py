@@ -268,7 +268,7 @@ def test_a_defect_in_the_list_of_mounts_is_named(host: InitHost) -> None:
     assert (other.what, other.why) == ("mounted file systems", "findmnt: cannot read /proc/self/mountinfo")
     host.mounts = [{"target": "/srv"}]
     host.answers = {}
-    assert "there is no 'source'" in inspect_host(host, Names()).other_storages[0].why
+    assert 'there is no "source"' in inspect_host(host, Names()).other_storages[0].why
 
 
 def test_datasets_with_volumes_are_offered_and_pools_without(tmp_path: Path, directory: Path) -> None:
