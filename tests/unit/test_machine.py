@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import LabUnavailable
+from harness.errors import HostError, LabUnavailable
 from harness.image import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, choose_cache
 from harness.image.build import load_recipes
 from harness.image.keys import ensure_key
 from harness.image.manifest import Manifest
-from harness.lab.embedded import LabMachine, LabMachineState
+from harness.lab.embedded import LabMachine, LabMachineState, boot
 from harness.lab.embedded.disks import EMULATED
+from harness.lab.facts import Acceleration
 
 IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
@@ -229,3 +230,36 @@ def test_an_error_of_qemu_is_reported_and_leaves_nothing(state: LabMachineState,
         state.start(absent, "tcg", "no KVM here")
     assert state.processes() == []
     assert list(state.directory.iterdir()) == []
+
+
+# It writes what a kernel says, and does not answer.
+_EMULATOR = """#!/bin/sh
+while [ $# -gt 0 ]; do
+    case $1 in -pidfile) pidfile=$2 ;; file:*) console=${1#file:} ;; esac
+    shift
+done
+PYTHON -c 'import time; time.sleep(600)' -pidfile "$pidfile" >/dev/null 2>&1 &
+echo $! >"$pidfile"
+echo 'SAID' >"$console"
+echo started >>"${0%/*}/starts"
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "starts"), [("rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:", 2), ("Linux version 6.12", 1)]
+)
+def test_a_lab_host_that_hangs_while_it_boots_is_started_again(
+    state: LabMachineState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, starts: int
+) -> None:
+    monkeypatch.setattr("harness.lab.embedded.HANG_SECONDS", 0.5)
+    monkeypatch.setattr("harness.lab.embedded.BOOT_SECONDS", 0.5)
+    made = images(tmp_path)
+    emulator_image = EmulatorImage("emulator", "emulator1", tmp_path, made.lab.manifest)
+    hanging = replace(made, emulator=emulator_image, key=ensure_key(tmp_path).private)
+    emulator = tmp_path / "ld-linux-x86-64.so.2"
+    emulator.write_text(_EMULATOR.replace("PYTHON", sys.executable).replace("SAID", said))
+    emulator.chmod(0o755)
+    with pytest.raises(HostError, match="no SSH login within"):
+        boot(state, hanging, Acceleration("tcg", "no KVM here"))
+    assert (tmp_path / "starts").read_text() == "started\n" * starts
+    assert state.stop()

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import HarnessError, HostError, LabUnavailable
 from harness.events import Events, Note
-from harness.files import write_atomically
+from harness.files import read_script, write_atomically
 from harness.lab.embedded.disks import CONTROLLERS, DISKS, EMULATED, EmulatedDisk, make_creation_script
 from harness.lab.inventory import EMBEDDED, Accel, HostSpec, Inventory, SshAddress
 from harness.signals import cleaning_up, held_back, interruptible, wait_until
@@ -154,6 +154,10 @@ class LabMachineState:
         """Whether the machine was started from exactly these images, with the current hardware and disks."""
         return tuple(machine.made_of) == self.made_of(images, machine.accel)
 
+    def hangs(self) -> bool:
+        """Whether the kernel said on the console that a CPU makes no progress."""
+        return self.console.exists() and b"detected stalls on CPUs" in self.console.read_bytes()
+
     def stop(self) -> bool:
         """End all lab hosts of this directory with SIGTERM, then with SIGKILL. True if there was one."""
         pids = self.processes()
@@ -236,6 +240,7 @@ def _find_free_port() -> int:
         return port
 
 
+HANG_SECONDS = 90.0
 BOOT_SECONDS = 360.0
 PREPARE_SECONDS = 240.0
 LOCK_SECONDS = 600.0
@@ -268,8 +273,8 @@ def up(images: ImageSet, events: Events) -> LabMachine:
         events(Note(f"embedded lab: {choice.accel}, because {choice.why}"))
         with events.step("boot the lab host", _EXPECTED_BOOT_SECONDS):
             try:
-                machine = here.start(images, choice.accel, choice.why)
-                _prepare(machine, images)
+                machine, runner = boot(here, images, choice)
+                _prepare(runner, images)
             except BaseException as error:
                 with cleaning_up():
                     here.stop()
@@ -280,6 +285,21 @@ def up(images: ImageSet, events: Events) -> LabMachine:
                     ) from error
                 raise
         return machine
+
+
+def boot(here: LabMachineState, images: ImageSet, choice: Acceleration) -> tuple[LabMachine, SshRunner]:
+    """The lab host, and a connection to it. HostError if it does not answer.
+
+    Under emulation, a CPU may lose its timer while the kernel boots, which then hangs. It is started again once.
+    """
+    machine = here.start(images, choice.accel, choice.why)
+    try:
+        return machine, _connect(machine, HANG_SECONDS, now=False)
+    except HostError:
+        if here.hangs():
+            here.stop()
+            machine = here.start(images, choice.accel, choice.why)
+    return machine, _connect(machine, BOOT_SECONDS, now=False)
 
 
 def down() -> bool:
@@ -360,38 +380,15 @@ def _connect(machine: LabMachine, seconds: float, *, now: bool) -> SshRunner:
 
 
 def _is_answering(machine: LabMachine, images: ImageSet) -> bool:
-    try:
-        runner = _connect(machine, 15, now=True)
-    except HostError:
-        return False
-    try:
-        # The last step of `_prepare`. If it is missing, the start was interrupted, and the lab host is started again.
-        return (
-            runner.run(["test", "-e", f"{_find_image_directory(images)}/vmlinuz"], deadline=15, check=False).status == 0
-        )
-    except HostError:
-        return False
-    finally:
-        runner.close()
+    # The last step of `_prepare`. If it is missing, the start was interrupted, and the lab host is started again.
+    prepared = ["test", "-e", f"{_find_image_directory(images)}/vmlinuz"]
+    with suppress(HostError), closing(_connect(machine, 15, now=True)) as runner:
+        return runner.run(prepared, deadline=15, check=False).status == 0
+    return False
 
 
-def _prepare(machine: LabMachine, images: ImageSet) -> None:
-    runner = _connect(machine, BOOT_SECONDS, now=False)
-    try:
-        directory = _find_image_directory(images)
-        steps = [
-            # libvirt queries QEMU's capabilities at the first use. Under emulation this needs seconds, so do it now. If
-            # QEMU answers too late, because the machine is busy, libvirt would remember that there is no KVM.
-            "for attempt in 1 2 3; do",
-            "    if virsh --quiet domcapabilities --virttype kvm >/dev/null 2>&1; then break; fi",
-            "    rm -f /var/cache/libvirt/qemu/capabilities/*",
-            "    systemctl try-restart libvirtd.service",
-            "done &",
-            make_creation_script(),
-            "wait",
-            f"mkdir -p {directory}",
-            f"mount -o ro -t iso9660 /dev/vdb {directory}",
-        ]
-        runner.run(["sh", "-s"], stdin="\n".join(steps), deadline=PREPARE_SECONDS)
-    finally:
-        runner.close()
+def _prepare(runner: SshRunner, images: ImageSet) -> None:
+    names = {"DIRECTORY": _find_image_directory(images), "MAKE_DISKS": make_creation_script()}
+    steps = read_script("harness.lab.embedded", "prepare_lab_host.sh", **names)
+    with closing(runner):
+        runner.run(["sh", "-s"], stdin=steps, deadline=PREPARE_SECONDS)
