@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 
 from harness.errors import HostError, SafetyError
 from harness.files import read_script
@@ -68,7 +68,13 @@ class Removal:
     why: str = ""
 
 
-RandomName = Annotated[str, Field(pattern=r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+def _require_uuid(text: str) -> str:
+    if not re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", text):
+        raise ValueError(f"{text} does not end with a UUID")
+    return text
+
+
+RandomName = Annotated[str, AfterValidator(_require_uuid)]
 """A path or a variable that ends with a UUID, which is the identity of a thing that has no other."""
 
 
@@ -86,10 +92,9 @@ class Thing(BaseModel):
 
     @model_validator(mode="after")
     def _require_texts(self) -> Self:
-        if empty := [
-            name for name, of in type(self).model_fields.items() if of.is_required() and getattr(self, name) == ""
-        ]:
-            raise ValueError(f"{empty[0]} is empty")
+        for name, field in type(self).model_fields.items():
+            if field.is_required() and getattr(self, name) == "":
+                raise ValueError(f"{name} is empty")
         return self
 
     @property
@@ -315,18 +320,16 @@ def _read_entry(directory: str, line: str) -> Entry:
     content = b64decode(encoded).decode(errors="replace")
     record: object = None
     if len(encoded) < _MOST_BYTES:
-        try:
+        with suppress(HostError):
             record = parse_json(content, f"{directory}/{name}")
-        except HostError:
-            record = None
     if isinstance(record, dict) and record.get(_CHECK) == _hash_record(record):
         return Entry(directory, run_id, file, {key: value for key, value in record.items() if key != _CHECK})
     return Entry(directory, run_id, file, {}, frozenset(_find_hinted_disks(content)))
 
 
 def _hash_record(record: dict[str, Any]) -> str:
-    kept = {key: value for key, value in record.items() if key != _CHECK}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    kept = json.dumps({key: value for key, value in record.items() if key != _CHECK}, sort_keys=True)
+    return hashlib.sha256(kept.encode()).hexdigest()
 
 
 def _find_hinted_disks(content: str) -> list[str]:

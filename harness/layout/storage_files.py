@@ -154,7 +154,7 @@ class FilesystemMount(HostThing):
     kind: Literal["filesystem"] = "filesystem"
     point: str
     uuid: str
-    partuuid: str
+    partuuid: str = ""
 
     removal: ClassVar[str] = _REMOVE_FILESYSTEM
 

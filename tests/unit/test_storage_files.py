@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -217,8 +218,9 @@ def killed_before_the_inode_was_recorded(directory: Path, own: Path) -> None:
     (file,) = (directory.parent / "created").glob("*/*.json")
     record = json.loads(file.read_text())
     assert record["inode"]
-    unknown = {"inode": "", "made": []}
-    file.write_text(json.dumps({key: value for key, value in record.items() if key != "check"} | unknown))
+    made = {key: value for key, value in record.items() if key != "check"} | {"inode": "", "made": []}
+    made["check"] = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+    file.write_text(json.dumps(made))
     (own / ".voh").unlink()
     os.truncate(own / "raw.raw", 0)
     (own / "host.raw").unlink()

@@ -48,8 +48,8 @@ class PluggedIn(Thing):
     name: str
     uuid: str
     alias: str
-    target: str
-    source: str
+    target: str = ""
+    source: str = ""
     persistent: bool = True
 
     @property

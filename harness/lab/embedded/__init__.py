@@ -165,7 +165,7 @@ class LabMachineState:
             for pid in self.processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-            if self._is_gone(seconds):
+            if wait_until(lambda: not self.processes(), deadline=seconds, every=_POLL_SECONDS):
                 break
         self.record.unlink(missing_ok=True)
         self.known_hosts.unlink(missing_ok=True)
@@ -184,9 +184,6 @@ class LabMachineState:
     def _remove_disks(self) -> None:
         for disk in EMULATED:
             self._name_image(disk).unlink(missing_ok=True)
-
-    def _is_gone(self, seconds: float) -> bool:
-        return wait_until(lambda: not self.processes(), deadline=seconds, every=_POLL_SECONDS)
 
     def made_of(self, images: ImageSet, accel: Accel) -> tuple[str, ...]:
         """The identity of a lab host: the digests of its images, and a digest of its hardware and disks."""
