@@ -27,6 +27,10 @@ that the old version left open or void make its seconds a lower bound. The overh
 because of the slices: with the new version, slices of 0.5 s and of 3 s showed the same. The lab's guest changed between
 the two commits, which is the likely cause.
 
+On 2026-11-28, with 6 minutes for each disk, c406b45 against e5288ea9: both decided all 24 cells with the same verdicts,
+in about the fewest rounds that their profiles allow, in 250 and 268 s of fio. No overhead was near the budget, so
+narrower intervals could not save rounds. Comparisons of two modes needed 120 and 82 s in the median.
+
 Beside the budgets, the guests of each two modes are compared in each job, by the statistics of the version that
 measured them. A comparison is decided if its 95 % interval excludes either no difference or one of 5 %. The seconds
 until then are those of the two guests, scaled by the square of the half width. This needs both checkouts.
