@@ -398,8 +398,8 @@ OWN_JOBS = Subject(in_record=lambda cell: cell.job.from_file is not None)
 class Feature:
     """What one feature adds. Every hook but the name may be left out.
 
-    The package imports what reads a scenario file. Nothing that reads a scenario waits for what works with hosts or
-    results: modules with it are imported when a hook is called (`import_later`). `FeatureReport` has what is reported.
+    The package imports what reads a scenario file. What works with hosts or results is in modules that are imported
+    when a hook is called (`import_later`), so reading a scenario stays quick. `FeatureReport` has what is reported.
     """
 
     name: str

@@ -60,7 +60,7 @@ def add_json(parser: Any, what: str) -> None:
 def chosen_inventory(options: argparse.Namespace) -> Inventory:
     """The hosts of `--lab`, else those that a run measures in this directory; or only the one of `--host`."""
     from harness.lab.inventory import withdraw_secrets
-    from harness.plugin.options import choose_inventory
+    from harness.lab.lab_file import choose_inventory
 
     inventory = choose_inventory(options.lab, Path.cwd())
     withdraw_secrets(inventory.hosts)

@@ -108,13 +108,11 @@ def look_around(directory: Path, environment: Mapping[str, str]) -> Situation:
 
 
 def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str, tuple[Next, ...]]:
-    from harness.lab.lab_file import load_lab
-    from harness.plugin.options import EMBEDDED_LAB, LAB_FILE, LAB_VARIABLE
+    from harness.lab.lab_file import LAB_FILE, LAB_VARIABLE, find_lab, load_lab
 
-    of_environment = environment.get(LAB_VARIABLE)
-    path = Path(of_environment) if of_environment else directory / LAB_FILE
-    if of_environment == EMBEDDED_LAB or not (of_environment or path.exists()):
-        missing = f"${LAB_VARIABLE} names it" if of_environment else f"there is no {LAB_FILE} here"
+    path = find_lab(None, directory, environment)
+    if path is None:
+        missing = f"${LAB_VARIABLE} names it" if environment.get(LAB_VARIABLE) else f"there is no {LAB_FILE} here"
         return (
             f"Lab: {missing}, so the embedded lab with its simulated disks is measured",
             (

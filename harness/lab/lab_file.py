@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from pydantic import Field, ValidationError, create_model
 from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
 from harness.feature import FeatureTables, feature_tables
+from harness.lab import embedded
 from harness.lab.inventory import (
     LIBVIRT,
     AnyDisk,
@@ -155,6 +157,24 @@ class LabKeys(TomlTable):
     """The profile of runs without `--profile`."""
     host: Annotated[dict[Name, HostKeys], Field(min_length=1)]
     """The hosts."""
+
+
+LAB_FILE = "lab.toml"
+LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
+EMBEDDED_LAB = "embedded"
+
+
+def find_lab(named: Path | None, project: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The lab file `named`, else the one of the variable, else lab.toml in `project`; None for the embedded lab."""
+    default = project / LAB_FILE
+    chosen = named or environment.get(LAB_VARIABLE) or (default if default.exists() else EMBEDDED_LAB)
+    return Path(chosen) if str(chosen) != EMBEDDED_LAB else None
+
+
+def choose_inventory(named: Path | None, project: Path) -> Inventory:
+    """The hosts of the lab file that `find_lab` finds. Raises ConfigError if it cannot be used."""
+    path = find_lab(named, project)
+    return load_lab(path) if path is not None else embedded.inventory()
 
 
 def load_lab(path: Path) -> Inventory:

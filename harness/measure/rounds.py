@@ -493,7 +493,7 @@ class GroupRounds(Policy):
         return Reason.CARRY_OVER if open_jobs == again.lengths.keys() else None
 
     def _keep_promises(self, wanted: Again) -> tuple[Again, Cost]:
-        """What of it keeps the plan's promises, and what is left for it. The other jobs are left out, which is told."""
+        """The jobs that keep the plan's promises, and what is left for them. A note names each job that is left out."""
         progress = self._progress
         measured = self._recorder.of_group(progress.group.id)
         begun = _find_begun(wanted, self._stored)

@@ -10,6 +10,7 @@ import pytest
 
 from harness.analysis import Verdict
 from harness.errors import ConfigError, HarnessError, LabUnavailable, NotTried, ResultsError, SafetyError, Unsupported
+from harness.lab.lab_file import LAB_FILE, find_lab
 from harness.model.mode import Cell
 from harness.plugin import hooks, options
 from harness.plugin.engine import Engine, cell_properties, explain, write_hosts, write_summary
@@ -71,10 +72,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     if CELLS not in config.stash:
         return None
-    path = options.find_lab(config.getoption("--lab"), project_of(config).directory)
-    return (
-        f"lab: {path or f'the embedded lab, as neither --lab nor {options.LAB_FILE} in this directory names another'}"
-    )
+    embedded = f"the embedded lab, as neither --lab nor {LAB_FILE} in this directory names another"
+    return f"lab: {find_lab(config.getoption('--lab'), project_of(config).directory) or embedded}"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,7 +8,6 @@ contains `local-lvm`, the name of another storage: both are default names of Pro
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,9 +34,8 @@ from harness.feature import (
     run_switches,
 )
 from harness.files import shipped
-from harness.lab.embedded import inventory as embedded_inventory
 from harness.lab.inventory import DiskById, HostSpec, Inventory, array_of, class_known
-from harness.lab.lab_file import load_lab
+from harness.lab.lab_file import EMBEDDED_LAB, LAB_FILE, LAB_VARIABLE, choose_inventory
 from harness.model.mode import Cell
 from harness.model.values import MOST_ROUNDS
 from harness.model.workloads import PROFILES
@@ -113,10 +111,6 @@ def _read_table(directory: Path) -> list[Path]:
         raise ConfigError(problems, hint=_HINT) from None
     return [directory / scenario for scenario in table.scenarios]
 
-
-LAB_FILE = "lab.toml"
-LAB_VARIABLE = "VIRT_OVERHEAD_LAB"
-EMBEDDED_LAB = "embedded"
 
 REQUIRE_VERDICT = "--require-verdict"
 
@@ -251,18 +245,6 @@ def _list_options() -> list[RunOption]:
     return [option for feature in features() for option in feature.run_options]
 
 
-def find_lab(named: Path | None, project: Path) -> Path | None:
-    """The lab file `named`, else the one of the variable, else lab.toml in `project`; None for the embedded lab."""
-    default = project / LAB_FILE
-    chosen = named or os.environ.get(LAB_VARIABLE) or (default if default.exists() else EMBEDDED_LAB)
-    return Path(chosen) if str(chosen) != EMBEDDED_LAB else None
-
-
-def choose_inventory(named: Path | None, project: Path) -> Inventory:
-    """The hosts of the lab file that `find_lab` finds. Raises ConfigError if it cannot be used."""
-    return load_lab(path) if (path := find_lab(named, project)) is not None else embedded_inventory()
-
-
 def _parse_number(least: int, most: int, text: str) -> int:
     # int() refuses numbers of thousands of digits with its own message.
     if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) <= most:
@@ -345,7 +327,7 @@ def cells_of(options: Options, given: ForLab) -> list[Cell]:
 
 
 def check_selection(config: pytest.Config, scenarios: Iterable[Path]) -> None:
-    """Raise ConfigError for a `-k` or `-m` that is no expression, and for a scenario in the place of a path."""
+    """Raise ConfigError if `-k` or `-m` is not a valid expression, or if a scenario is given as a path."""
     examples = {"-k": '"optane and (lvm or raw)"', "-m": "\"cell(mode='lvm', iodepth=32)\""}
     for (option, example), text in zip(examples.items(), (config.option.keyword, config.option.markexpr), strict=True):
         try:

@@ -1,9 +1,8 @@
 # The disks in memory, and the image of guests in DIRECTORY. libvirt queries QEMU's capabilities at the first use. Under
 # emulation this needs seconds, so do it now. If QEMU answers too late, because the machine is busy, libvirt would
 # remember that there is no KVM.
-for attempt in 1 2 3; do
+for _ in 1 2 3; do
     if virsh --quiet domcapabilities --virttype kvm >/dev/null 2>&1; then break; fi
-    echo "libvirt does not know KVM, attempt $attempt" >&2
     rm -f /var/cache/libvirt/qemu/capabilities/*
     systemctl try-restart libvirtd.service
 done &
