@@ -23,7 +23,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import repeat
 from pathlib import Path
 
 from harness.errors import HostError, LabUnavailable
@@ -31,7 +30,7 @@ from harness.events import Events, Note
 from harness.files import read_script
 from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.base import Completed, HeldCommand, HoldingRunner, Runner, whole
-from harness.signals import Deadline, attempts, cleaning_up, held_back
+from harness.signals import Deadline, attempts, cleaning_up, growing, held_back
 from harness.terminal import quoted
 from harness.units import format_duration
 from harness.untrusted import parse_json, reading
@@ -113,6 +112,8 @@ _PROVEN_SECONDS = 1.0
 _LAST_LINE_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 1.0
+"""The pause after the first question whether the lease is free. It doubles, because each one disturbs the other run."""
+_LONGEST_POLL_SECONDS = 30.0
 _DIGITS = 20
 # This clock also counts the time while the machine is suspended.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -241,7 +242,7 @@ def lease(
     """
     start = (*START, HOLD, " ".join(PROGRAMS), directory, f"{silence:g}", f"{run_id} of {this_process()}")
     with held_back(), ExitStack() as stack:
-        for attempt in attempts(Deadline.after(wait), repeat(_POLL_SECONDS)):
+        for attempt in attempts(Deadline.after(wait), growing(_POLL_SECONDS, _LONGEST_POLL_SECONDS)):
             what = f"the lease of host {host}"
             held = stack.enter_context(runner.hold((*start, utc(time.time())), what=what, deadline=_ANSWER_SECONDS))
             word, _, rest = held.lines[0].partition(" ")

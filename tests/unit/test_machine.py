@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError, LabUnavailable
+from harness.events import Event, Events
 from harness.image import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, choose_cache
 from harness.image.build import load_recipes
 from harness.image.keys import ensure_key
@@ -86,6 +87,37 @@ def test_a_running_lab_host_is_found_with_its_record(state: LabMachineState, pro
     running = state.running()
     assert running is not None
     assert (running.pid, running.port, running.why) == (known.pid, 20022, "no KVM here")
+
+
+def test_a_lab_host_that_is_kept_is_so_for_the_next_process(state: LabMachineState, processes: Processes) -> None:
+    known = write_record(state, lab_host(processes, state))
+    assert not known.kept
+    kept = state.keep(known)
+    assert kept == replace(known, kept=True)
+    assert LabMachineState(state.directory).running() == kept
+
+
+def test_a_run_waits_for_the_run_that_uses_the_lab_host(state: LabMachineState) -> None:
+    told: list[Event] = []
+    events = Events(told.append)
+    order = []
+
+    def second() -> None:
+        with LabMachineState(state.directory).used(events, seconds=60):
+            order.append("second")
+
+    waiting = threading.Thread(target=second)
+    with state.used(events, seconds=60):
+        waiting.start()
+        with pytest.raises(LabUnavailable, match="another run uses the embedded lab"):
+            LabMachineState(state.directory).used(events).__enter__()
+        while not told:
+            assert waiting.is_alive()
+        order.append("first")
+    waiting.join(60)
+    assert order == ["first", "second"]
+    assert len(told) == 1
+    assert "waiting for the end of another run" in str(told[0])
 
 
 def test_without_a_start_no_lab_host_runs(state: LabMachineState) -> None:

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +57,8 @@ class LabMachine:
     made_of: tuple[str, ...]
     """The digests of its images, and a digest of its hardware and disks."""
     started: float
+    kept: bool = False
+    """Whether it runs until `virt-overhead lab down`, and not only until the end of the run that started it."""
 
 
 _RECORD = TypeAdapter(LabMachine)
@@ -75,20 +77,45 @@ class LabMachineState:
     @contextmanager
     def locked(self, *, seconds: float) -> Iterator[None]:
         """Lock the start and stop of the lab host. Wait at most `seconds` for another process."""
+        with self._holding("lock", seconds) as is_held:
+            if not is_held:
+                raise LabUnavailable(
+                    f"another process has been starting or stopping the embedded lab for {format_duration(seconds)}",
+                    hint="wait for that process, or end it and run: virt-overhead lab down",
+                )
+            yield
+
+    @contextmanager
+    def used(self, events: Events, *, seconds: float = 0.0) -> Iterator[None]:
+        """Use the lab host alone. Wait at most `seconds` for another run, and tell it.
+
+        Two runs would measure each other, and the end of the first would be the end of the other's lab host.
+        """
+        with ExitStack() as stack:
+            if not stack.enter_context(self._holding("run.lock", 0.0)):
+                if seconds:
+                    events(Note("embedded lab: waiting for the end of another run that uses it"))
+                if not seconds or not stack.enter_context(self._holding("run.lock", seconds)):
+                    raise LabUnavailable(
+                        "another run uses the embedded lab", hint="wait for its end, or end it with Ctrl-C there"
+                    )
+            yield
+
+    @contextmanager
+    def _holding(self, name: str, seconds: float) -> Iterator[bool]:
+        """Hold the lock with this name, which also ends with this process. False if it is not free in this time."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         from filelock import FileLock, Timeout
 
-        lock = FileLock(self.directory / "lock")
+        lock = FileLock(self.directory / name)
         try:
             with interruptible():
                 lock.acquire(timeout=seconds)
         except Timeout:
-            raise LabUnavailable(
-                f"another process has been starting or stopping the embedded lab for {format_duration(seconds)}",
-                hint="wait for that process, or end it and run: virt-overhead lab down",
-            ) from None
+            yield False
+            return
         try:
-            yield
+            yield True
         finally:
             lock.release()
 
@@ -147,6 +174,13 @@ class LabMachineState:
             made_of=self.made_of(images, accel),
             started=time.time(),
         )
+        return self._write(machine)
+
+    def keep(self, machine: LabMachine) -> LabMachine:
+        """Note that the machine runs until `virt-overhead lab down`."""
+        return machine if machine.kept else self._write(replace(machine, kept=True))
+
+    def _write(self, machine: LabMachine) -> LabMachine:
         write_atomically(self.record, json.dumps(asdict(machine)))
         return machine
 
@@ -241,6 +275,8 @@ HANG_SECONDS = 90.0
 BOOT_SECONDS = 360.0
 PREPARE_SECONDS = 240.0
 LOCK_SECONDS = 600.0
+RUN_SECONDS = 900.0
+"""How long a run waits for another one that uses the lab host."""
 
 _EXPECTED_BOOT_SECONDS = 20.0
 
@@ -256,32 +292,45 @@ def state() -> LabMachineState:
 
 
 def up(images: ImageSet, events: Events) -> LabMachine:
-    """The running, prepared lab host. If none runs from these images, this starts one.
+    """The running, prepared lab host, which runs until `down`. If none runs from these images, this starts one.
 
-    Raises LabUnavailable with the last output of the machine. If the start fails, the machine is stopped.
+    Raises LabUnavailable with the last output of the machine. If the start fails, the machine is stopped. A run that
+    uses a lab host from other images, or one that does not answer, keeps it: that is LabUnavailable as well.
     """
     here = state()
     with held_back(), here.locked(seconds=LOCK_SECONDS):
-        machine = here.running()
-        if machine and here.fits(machine, images) and _is_answering(machine, images):
-            return machine
-        here.stop()
-        choice = choose_acceleration(images, events)
-        events(Note(f"embedded lab: {choice.accel}, because {choice.why}"))
-        with events.step("boot the lab host", _EXPECTED_BOOT_SECONDS):
-            try:
-                machine, runner = boot(here, images, choice)
-                _prepare(runner, images)
-            except BaseException as error:
-                with cleaning_up():
-                    here.stop()
-                if isinstance(error, HarnessError):
-                    raise LabUnavailable(
-                        f"the embedded lab did not come up: {error.message}",
-                        hint=f"read its console output in {here.console}; to try again: virt-overhead lab up",
-                    ) from error
-                raise
-        return machine
+        machine = _find_ready(here, images)
+        if machine is None:
+            with here.used(events):
+                machine = _start(here, images, events)
+        return here.keep(machine)
+
+
+def _find_ready(here: LabMachineState, images: ImageSet) -> LabMachine | None:
+    """The lab host, if it runs from these images, and answers."""
+    machine = here.running()
+    return machine if machine and here.fits(machine, images) and _is_answering(machine, images) else None
+
+
+def _start(here: LabMachineState, images: ImageSet, events: Events) -> LabMachine:
+    """Start the lab host and prepare it, instead of one that runs."""
+    here.stop()
+    choice = choose_acceleration(images, events)
+    events(Note(f"embedded lab: {choice.accel}, because {choice.why}"))
+    with events.step("boot the lab host", _EXPECTED_BOOT_SECONDS):
+        try:
+            machine, runner = boot(here, images, choice)
+            _prepare(runner, images)
+        except BaseException as error:
+            with cleaning_up():
+                here.stop()
+            if isinstance(error, HarnessError):
+                raise LabUnavailable(
+                    f"the embedded lab did not come up: {error.message}",
+                    hint=f"read its console output in {here.console}; to try again: virt-overhead lab up",
+                ) from error
+            raise
+    return machine
 
 
 def boot(here: LabMachineState, images: ImageSet, choice: Acceleration) -> tuple[LabMachine, SshRunner]:
@@ -308,17 +357,22 @@ def down() -> bool:
 
 @contextmanager
 def run_embedded_lab(images: ImageSet, events: Events) -> Iterator[HostSpec]:
-    """The lab host for the duration of the block. If it ran before (`virt-overhead lab up`), it continues to run."""
+    """The lab host for the duration of the block. After `virt-overhead lab up`, it continues to run.
+
+    One run at a time has it: others wait for `RUN_SECONDS`. Raises LabUnavailable.
+    """
+    here = state()
     # A lab host that nobody knows of would run for ever.
-    with held_back():
-        already = state().running()
-        machine = up(images, events)
+    with held_back(), here.used(events, seconds=RUN_SECONDS):
         try:
+            with here.locked(seconds=LOCK_SECONDS):
+                machine = _find_ready(here, images) or _start(here, images, events)
             yield build_host_spec(machine)
         finally:
-            if already is None or already.pid != machine.pid:
-                with cleaning_up():
-                    down()
+            with cleaning_up(), here.locked(seconds=LOCK_SECONDS):
+                last = here.running()
+                if last is None or not last.kept:
+                    here.stop()
 
 
 def build_host_spec(machine: LabMachine) -> HostSpec:
