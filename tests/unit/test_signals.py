@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.unit.processes import has_ended
 from tests.unit.test_plugin import FINE, Play, play, run, warm
+from tests.unit.warm_pytest import Request, Running, WarmPytest
 
 pytest_plugins = ["pytester"]
 __all__ = ["play", "run", "warm"]
@@ -48,8 +49,20 @@ def waiting(play: Play, pytester: pytest.Pytester) -> Path:
     return pytester.path
 
 
+ARGUMENTS = ["-p", "no:cacheprovider", "-k", "alpha"]
+
+
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "alpha", *arguments]
+    return [sys.executable, "-m", "pytest", *ARGUMENTS, *arguments]
+
+
+@contextmanager
+def measuring(warm: WarmPytest, directory: Path) -> Iterator[Running]:
+    """A run that measures."""
+    output, errors = str(directory / "stdout"), str(directory / "stderr")
+    with warm.started(Request(ARGUMENTS, str(directory), dict(os.environ), output, errors)) as running:
+        wait_for((directory / "measuring").exists, "it does not measure")
+        yield running
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -67,12 +80,13 @@ def taken_down(directory: Path) -> bool:
 
 @NOT_IGNORED
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_gets_a_signal_removes_what_it_created(waiting: Path, number: signal.Signals) -> None:
-    with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        wait_for((waiting / "measuring").exists, "it does not measure")
+def test_a_run_that_gets_a_signal_removes_what_it_created(
+    warm: WarmPytest, waiting: Path, number: signal.Signals
+) -> None:
+    with measuring(warm, waiting) as process:
         process.send_signal(number)
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+        status = process.wait(60)
+    assert status == pytest.ExitCode.INTERRUPTED, process.read_output()
     assert taken_down(waiting)
 
 
@@ -93,49 +107,47 @@ LEAVING = """
 """
 
 
-def test_what_a_run_could_not_remove_after_a_signal_is_named(waiting: Path) -> None:
+def test_what_a_run_could_not_remove_after_a_signal_is_named(warm: WarmPytest, waiting: Path) -> None:
     with (waiting / "conftest.py").open("a") as conftest:
         conftest.write(LEAVING)
-    with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        wait_for((waiting / "measuring").exists, "it does not measure")
+    with measuring(warm, waiting) as process:
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+        status = process.wait(60)
+    output = process.read_output()
+    assert status == pytest.ExitCode.INTERRUPTED, output
     left = "left behind: the guest (the host does not answer); run: virt-overhead reap"
     assert output.count(f"virt-overhead: kvm1: {left}") == 1, output
 
 
 @NOT_IGNORED
 @pytest.mark.parametrize("capture", ["--capture=fd", "--capture=no"])
-def test_a_run_whose_terminal_is_closed_removes_what_it_created(waiting: Path, capture: str) -> None:
+def test_a_run_whose_terminal_is_closed_removes_what_it_created(warm: WarmPytest, waiting: Path, capture: str) -> None:
     ours, theirs = os.openpty()
-    at_terminal = "import os, sys; os.login_tty(os.dup(0)); os.execv(sys.argv[1], sys.argv[1:])"
-    argv = [sys.executable, "-c", at_terminal, *command(capture, "-v")]
-    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
     os.set_blocking(ours, False)
 
-    def measuring() -> bool:
+    def is_measuring() -> bool:
         # Nobody reads a terminal that is full: the run would wait for it.
         with suppress(BlockingIOError):
             os.read(ours, 1 << 16)
         return (waiting / "measuring").exists()
 
-    wait_for(measuring, "it does not measure")
-    os.close(ours)
-    assert process.wait(60) == pytest.ExitCode.INTERRUPTED
+    request = Request([*ARGUMENTS, capture, "-v"], str(waiting), dict(os.environ), "", "", os.ttyname(theirs))
+    with warm.started(request) as process:
+        wait_for(is_measuring, "it does not measure")
+        os.close(theirs)
+        os.close(ours)
+        assert process.wait(60) == pytest.ExitCode.INTERRUPTED
     assert taken_down(waiting)
 
 
 @NOT_IGNORED
-def test_a_second_hangup_does_not_interrupt_the_clean_up(waiting: Path) -> None:
-    with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        wait_for((waiting / "measuring").exists, "it does not measure")
+def test_a_second_hangup_does_not_interrupt_the_clean_up(warm: WarmPytest, waiting: Path) -> None:
+    with measuring(warm, waiting) as process:
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: has_ended(int((waiting / "measuring").read_text())), "the command goes on")
         process.send_signal(signal.SIGHUP)
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+        status = process.wait(60)
+    assert status == pytest.ExitCode.INTERRUPTED, process.read_output()
     assert taken_down(waiting)
 
 
@@ -189,17 +201,16 @@ def test_every_command_ends_as_after_ctrl_c(tmp_path: Path, number: signal.Signa
     [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGHUP), (signal.SIGHUP, signal.SIGTERM)],
 )
 def test_a_second_signal_does_not_interrupt_the_clean_up(
-    waiting: Path, number: signal.Signals, again: signal.Signals
+    warm: WarmPytest, waiting: Path, number: signal.Signals, again: signal.Signals
 ) -> None:
-    with subprocess.Popen(command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        wait_for((waiting / "measuring").exists, "it does not measure")
+    with measuring(warm, waiting) as process:
         process.send_signal(number)
         wait_for(lambda: has_ended(int((waiting / "measuring").read_text())), "the command goes on")
-        while not (waiting / "taken-down").exists() and process.poll() is None:
+        while not (waiting / "taken-down").exists() and not process.has_ended():
             process.send_signal(again)
             time.sleep(0.02)
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+        status = process.wait(60)
+    assert status == pytest.ExitCode.INTERRUPTED, process.read_output()
     assert taken_down(waiting)
 
 

@@ -1,8 +1,9 @@
 """Runs of pytest without the time that each needs to import the harness: a process imports it, and forks for each.
 
-`python -m tests.unit.warm_pytest` reads a request per line, and answers each with the exit status. A run is a process
-of its own, with directory, environment, arguments and output as given. Only the plugin itself, pytest's other plugins
-and the user's files are imported in the run, because pytest must be the first to import them.
+`python -m tests.unit.warm_pytest` reads a request per line, and answers each with the id of the process and, when that
+has ended, with its exit status. A run is a process of its own, with directory, environment, arguments and output as
+given. Only the plugin itself, pytest's other plugins and the user's files are imported in the run, because pytest must
+be the first to import them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import import_module
@@ -28,6 +29,7 @@ from harness.report.html import write_report
 from harness.results import RunStore
 from harness.scenario.load import load_scenario
 from tests.build import RUN_ID, synthetic_run
+from tests.unit.processes import has_ended
 
 ROOT = Path(__file__).parents[2]
 # What most runs import, apart from harness.plugin.
@@ -47,10 +49,60 @@ class Request:
     environment: dict[str, str]
     stdout: str
     stderr: str
+    terminal: str = ""
+    """The terminal that it is started at, and that its output goes to; none if empty."""
+
+
+class Running:
+    """A run that was started, and the process that forked it."""
+
+    def __init__(self, pid: int, server: subprocess.Popen[str], request: Request) -> None:
+        self.pid = pid
+        self._server = server
+        self._request = request
+        self._status: int | None = None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Nothing happens if it has ended, as with `Popen.send_signal`."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def has_ended(self) -> bool:
+        return has_ended(self.pid)
+
+    def wait(self, timeout: float) -> int:
+        """The exit status of the run; minus the signal's number if a signal ended it.
+
+        Raises TimeoutError after `timeout` seconds, and no further run is possible then.
+        """
+        if self._status is None:
+            over = Timer(timeout, self._kill)
+            over.start()
+            try:
+                answer = _read_line(self._server)
+            finally:
+                over.cancel()
+            if not answer:
+                raise TimeoutError(f"pytest {' '.join(self._request.arguments)} did not end within {timeout} s")
+            self._status = int(answer)
+        return self._status
+
+    def read_output(self) -> str:
+        """What it printed, and then its errors."""
+        return "".join(Path(name).read_text() for name in (self._request.stdout, self._request.stderr))
+
+    def _kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+        os.killpg(self._server.pid, signal.SIGKILL)
+
+
+def _read_line(server: subprocess.Popen[str]) -> str:
+    assert server.stdout is not None
+    return server.stdout.readline()
 
 
 class WarmPytest:
-    """The process that forks; the first run starts it. Not for several threads."""
+    """The process that forks; the first run starts it. Not for several threads, and for one run at a time."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -68,24 +120,25 @@ class WarmPytest:
         )
         return self._stack.enter_context(process)
 
-    def run(self, request: Request, *, timeout: float) -> int:
-        """The exit status of the run; minus the signal's number if a signal ended it.
-
-        Raises TimeoutError after `timeout` seconds, and no further run is possible then.
-        """
+    @contextmanager
+    def started(self, request: Request) -> Iterator[Running]:
+        """A run that goes on while the block does. It has to end within 600 s of the block's end."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        over = Timer(timeout, lambda: os.killpg(self._process.pid, signal.SIGKILL))
-        over.start()
+        self._process.stdin.write(json.dumps(asdict(request)) + "\n")
+        self._process.stdin.flush()
+        running = Running(int(_read_line(self._process)), self._process, request)
         try:
-            self._process.stdin.write(json.dumps(asdict(request)) + "\n")
-            self._process.stdin.flush()
-            answer = self._process.stdout.readline()
+            yield running
+        except BaseException:
+            running.send_signal(signal.SIGKILL)
+            raise
         finally:
-            over.cancel()
-        if not answer:
-            raise TimeoutError(f"pytest {' '.join(request.arguments)} did not end within {timeout} s")
-        return int(answer)
+            running.wait(600)
+
+    def run(self, request: Request, *, timeout: float) -> int:
+        """What `Running.wait` returns of a run."""
+        with self.started(request) as running:
+            return running.wait(timeout)
 
 
 @contextmanager
@@ -116,12 +169,25 @@ def _serve() -> None:
             _become(request)
             runpy.run_module("pytest", run_name="__main__", alter_sys=True)
             raise AssertionError("pytest ends its process")
+        print(child, flush=True)  # noqa: T201
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201
 
 
 def _become(request: Request) -> None:
     """Have this process look as if Python had just been started for the request."""
+    if request.terminal:
+        os.login_tty(os.open(request.terminal, os.O_RDWR))
+    else:
+        _redirect(request)
+    os.chdir(request.directory)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    sys.argv = ["pytest", *request.arguments]
+    sys.path[0] = request.directory
+
+
+def _redirect(request: Request) -> None:
     for number, (path, flags) in enumerate(
         [
             (os.devnull, os.O_RDONLY),
@@ -132,11 +198,6 @@ def _become(request: Request) -> None:
         file = os.open(path, flags)
         os.dup2(file, number)
         os.close(file)
-    os.chdir(request.directory)
-    os.environ.clear()
-    os.environ.update(request.environment)
-    sys.argv = ["pytest", *request.arguments]
-    sys.path[0] = request.directory
 
 
 if __name__ == "__main__":
