@@ -1,11 +1,14 @@
 """Each feature can be deleted: its directory and its name in the list. What does not ask for it works as before.
 
-Half of the features are deleted at a time, by a digit of their number: of any two, each is once deleted without the
-other, so that neither the kernel nor another feature needs it.
+Several are deleted at a time: of any two, each is once deleted without the other, so that neither the kernel nor
+another feature needs it. For that, no feature's cases may be all among those of another, so all have equally many, and
+each has others (Sperner 1928).
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import shutil
 import subprocess
@@ -21,11 +24,11 @@ from harness.features import NAMES
 
 ROOT = Path(__file__).parents[2]
 RECORDED = next((ROOT / "docs" / "gallery").glob("*/results.json"))
-HALVES = {
-    f"digit {digit} is {value}": [name for number, name in enumerate(NAMES) if number >> digit & 1 == value]
-    for digit in range((len(NAMES) - 1).bit_length())
-    for value in (0, 1)
-}
+COUNT = next(count for count in itertools.count(1) if math.comb(count, count // 2) >= len(NAMES))
+SETS = list(itertools.combinations(range(COUNT), COUNT // 2))
+DELETED_IN = {name: SETS[number * len(SETS) // len(NAMES)] for number, name in enumerate(NAMES)}
+CASES = {f"case {case}": [name for name in NAMES if case in DELETED_IN[name]] for case in range(COUNT)}
+CASES["all"] = list(NAMES)
 # One process, as each start of Python costs as much as what it shows.
 _USE = """
 import sys
@@ -48,14 +51,14 @@ print("sections:", render_html(RunStore.open(Path(sys.argv[1])).read_results()).
 """
 
 
-@pytest.fixture(params=HALVES)
+@pytest.fixture(params=CASES)
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy of the project without half of its features. The copy has the compiled modules, too: compiling is slow."""
+    """A copy of the project without some of its features. The copy has the compiled modules, too: compiling is slow."""
     for directory in ("harness", "pve_double", "scenarios", "images"):
         shutil.copytree(ROOT / directory, tmp_path / directory)
     for file in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path)
-    deleted = HALVES[request.param]
+    deleted = CASES[request.param]
     for name in deleted:
         shutil.rmtree(tmp_path / "harness" / "features" / name)
     listed = tmp_path / "harness" / "features" / "__init__.py"
@@ -95,6 +98,11 @@ def test_features_can_be_deleted(project: Path) -> None:
     assert int(used.rpartition("sections:")[2]) > 0
 
 
-@pytest.mark.parametrize("project", list(HALVES)[:2], indirect=True)
+def test_of_any_two_features_each_is_once_deleted_without_the_other() -> None:
+    for one, other in itertools.permutations(NAMES, 2):
+        assert any(one in deleted and other not in deleted for deleted in CASES.values())
+
+
+@pytest.mark.parametrize("project", ["all"], indirect=True)
 def test_the_import_contracts_name_no_feature(project: Path) -> None:
     run(project, str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
