@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from harness.errors import Unsupported
 
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from harness.scenario.setups import Group
 
 _PACKAGE = "harness.features"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class RunSwitch:
     """An option of a measurement without a value, for example `--breakdown`, with which it measures more."""
 
     flag: str
+    """It is in `CampaignSpec.switches` of a run that has it."""
     help: str
     estimate_seconds: Callable[[Plan], float]
     """For how long that is measured in a plan at most, with the pauses."""
@@ -339,6 +341,11 @@ class FeatureRecords:
     """Whether nothing more is measured for the follow-up with the `id` of a record."""
 
 
+_OfRuns = RunOption | RunSwitch | FeatureLimit | FeatureTables | ModeKeys | Conditioner
+Brought = _OfRuns | DiskServer | DiskPrograms | FeatureStorage | GuestImages
+"""What the kernel finds by its type (`list_brought`)."""
+
+
 class ReportPlace(StrEnum):
     """Where content of a disk stands in a report.
 
@@ -405,30 +412,22 @@ class Feature:
     name: str
     """The name of its package."""
     subject: Subject = Subject()
-    run_options: tuple[RunOption, ...] = ()
+    brings: tuple[Brought, ...] = ()
     announce: Callable[[PlannedRuns], Iterable[str]] = lambda _runs: ()
     """What the user reads before anything is measured, in lines."""
     provenance: Callable[[Host, ImageSet], Mapping[str, JsonValue]] = lambda _host, _images: {}
     """What a run records of its host, by key of `provenance` in results.json."""
     about_lab: Callable[[Run], Iterable[str]] = lambda _run: ()
     """What a report says about the lab of a run, in sentences."""
-    switch: RunSwitch | None = None
-    """Its flag is in `CampaignSpec.switches` of a run that has it."""
     hypervisor: Callable[[Host, Events], AbstractContextManager[Hypervisor] | None] = lambda _host, _events: None
     """What makes guests on a host instead of the host's own backend; None for all other hosts."""
     extend_hypervisor: Callable[[Host, Hypervisor, Events], Hypervisor] = lambda _host, hypervisor, _events: hypervisor
     """The hypervisor of a host, with guests of another kind beside its own."""
-    disk_server: DiskServer | None = None
-    storage: FeatureStorage | None = None
-    guest_images: GuestImages | None = None
-    disk_programs: DiskPrograms | None = None
     load_array_maker: Callable[[], ArrayMaker] | None = None
     read_volume: Callable[[Runner, Layout, str], Effective | None] = lambda _runner, _layout, _path: None
     """What a host reports of a volume at this path; None for a layout that it is not about. Raises HostError."""
     read_session: Callable[[Session, Sequence[Mode], Sequence[Job]], Mapping[str, Effective]] = lambda *_arguments: {}
     """What else is read back of the modes on a prepared disk for these jobs, by the mode's name. Raises HostError."""
-    tables: FeatureTables | None = None
-    mode_keys: ModeKeys | None = None
     read_workloads: Callable[[Path, Sequence[str]], WorkloadFiles] | None = None
     """The workloads in files that a scenario names: gets the scenario's folder, and the paths relative to it."""
     find_problems: Callable[[Scenario], Iterable[str]] = lambda _scenario: ()
@@ -463,12 +462,14 @@ class Feature:
     """The same of the blocks of a cell, as the cell stores it, with intervals of this confidence."""
     explain_faster: Callable[[CellRecord], str | None] = lambda _cell: None
     """Why the guest of a cell without a failed check is faster than its host."""
-    conditioner: Conditioner | None = None
-    limit: FeatureLimit | None = None
     platforms: Mapping[str, Callable[[], Platform]] = field(default_factory=dict)
     """How fio runs on other operating systems of guests than Linux, by the system's name."""
     systems: Mapping[str, Callable[[GuestRunner], System]] = field(default_factory=dict)
     """What reads facts and disks of these systems, by the same names, for the login to a guest."""
+
+    def of(self, kind: type[T]) -> tuple[T, ...]:
+        """What it brings of this type."""
+        return tuple(value for value in self.brings if isinstance(value, kind))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -526,11 +527,21 @@ def features() -> tuple[Feature, ...]:
     return tuple(package.FEATURE for package in packages if hasattr(package, "FEATURE"))
 
 
+def list_brought(kind: type[T]) -> tuple[T, ...]:
+    """What the features bring of this type, in the order of the list."""
+    return tuple(value for feature in features() for value in feature.of(kind))
+
+
+def find_brought(kind: type[T]) -> T | None:
+    """What a feature brings of this type, of which there is one; None if no feature does."""
+    return next(iter(list_brought(kind)), None)
+
+
 def is_asked(feature: Feature, scenario: Scenario) -> bool:
     """Whether a scenario asks for a feature; True if a scenario cannot ask for it."""
     if feature.subject.in_scenario is not None:
         return feature.subject.in_scenario(scenario)
-    return feature.tables is None or bool(scenario.requests_of(feature.tables.table))
+    return all(scenario.requests_of(tables.table) for tables in feature.of(FeatureTables))
 
 
 def features_of_cell(cell: Cell, slices: Sequence[Measurement]) -> tuple[Feature, ...]:
@@ -557,45 +568,24 @@ def all_reports() -> tuple[FeatureReport, ...]:
     return tuple(module.REPORT for module in _load_modules("report"))
 
 
-def run_limit() -> FeatureLimit | None:
-    """The limit that a run may have; None if no feature brings one."""
-    return next((feature.limit for feature in features() if feature.limit is not None), None)
-
-
-def mode_keys() -> tuple[ModeKeys, ...]:
-    """The keys that the tables of modes have for features."""
-    return tuple(feature.mode_keys for feature in features() if feature.mode_keys is not None)
-
-
-def run_switches() -> tuple[RunSwitch, ...]:
-    """The switches of all features that have one."""
-    return tuple(feature.switch for feature in features() if feature.switch is not None)
-
-
 def find_disk_server(name: str) -> DiskServer | None:
     """The server of disks with this name; None if no feature brings it."""
-    servers = (feature.disk_server for feature in features())
-    return next((server for server in servers if server is not None and server.name == name), None)
-
-
-def feature_storages() -> tuple[FeatureStorage, ...]:
-    """The kinds of storage in use that features bring."""
-    return tuple(feature.storage for feature in features() if feature.storage is not None)
+    return next((server for server in list_brought(DiskServer) if server.name == name), None)
 
 
 def find_feature_storage(key: str) -> FeatureStorage | None:
     """The kind of storage in use with this key; None if no feature brings it."""
-    return next((storage for storage in feature_storages() if storage.key == key), None)
+    return next((storage for storage in list_brought(FeatureStorage) if storage.key == key), None)
 
 
 def find_node_storage(type_: str) -> NodeStorage | None:
     """What storages of this type of Proxmox VE need on a node; None if no feature knows the type."""
-    return next((storage.on_node for storage in feature_storages() if storage.kind.space == type_), None)
+    return next((storage.on_node for storage in list_brought(FeatureStorage) if storage.kind.space == type_), None)
 
 
 def locate_on_node(entry: Mapping[str, Any]) -> tuple[()] | tuple[str, str]:
     """Key and value AT of a storage with this entry of a node's configuration; empty if no feature locates it."""
-    kinds = [storage for storage in feature_storages() if storage.kind.space == entry.get("type")]
+    kinds = [storage for storage in list_brought(FeatureStorage) if storage.kind.space == entry.get("type")]
     places = ((kind.key, kind.on_node.locate(entry)) for kind in kinds if kind.on_node is not None)
     return next((place for place in places if place[1]), ())
 
@@ -607,17 +597,7 @@ def storage_scripts(*names: str) -> str:
         # The kernel itself reads the space of some types, as that of ZFS.
         return storage.key in names or (storage.kind.space in names and f"space_{storage.kind.space}" in storage.script)
 
-    return "".join(f"{storage.script}\n" for storage in feature_storages() if is_needed(storage))
-
-
-def guest_images() -> GuestImages | None:
-    """How guests boot from disk images; None if no feature brings it."""
-    return next((feature.guest_images for feature in features() if feature.guest_images is not None), None)
-
-
-def disk_programs() -> DiskPrograms | None:
-    """The programs that describe disks; None if no feature asks one."""
-    return next((feature.disk_programs for feature in features() if feature.disk_programs is not None), None)
+    return "".join(f"{storage.script}\n" for storage in list_brought(FeatureStorage) if is_needed(storage))
 
 
 def array_maker() -> ArrayMaker:
@@ -630,15 +610,7 @@ def array_maker() -> ArrayMaker:
 
 def find_conditioner(name: str) -> Conditioner:
     """The conditioner with this name. Without it, the regions are filled once."""
-    conditioners = (feature.conditioner for feature in features())
-    return next(
-        (conditioner for conditioner in conditioners if conditioner is not None and conditioner.name == name), FILL
-    )
-
-
-def feature_tables() -> tuple[FeatureTables, ...]:
-    """The tables that scenarios may have for features."""
-    return tuple(feature.tables for feature in features() if feature.tables is not None)
+    return next((conditioner for conditioner in list_brought(Conditioner) if conditioner.name == name), FILL)
 
 
 def feature_records() -> tuple[FeatureRecords, ...]:

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 from pydantic import BeforeValidator, TypeAdapter
 
 from docs.website.tables import escape, format_table, name_values, quote, read_field_docs
-from harness.feature import feature_storages, feature_tables, mode_keys
+from harness.feature import FeatureStorage, FeatureTables, ModeKeys, list_brought
 from harness.lab.inventory import SecretSource, StatedArray
 from harness.lab.lab_file import DiskKeys, HostKeys, LabKeys
 from harness.lab.lab_schema import ApiKeys, GuestKeys, StorageKeys
@@ -37,11 +37,11 @@ def file_keys_page() -> str:
 
 def _of_scenarios() -> Iterator[str]:
     yield from _table("Scenario file", _rows(ScenarioFile), _rows_of_features(in_lab=False))
-    of_features = (_rows(keys.table) for keys in mode_keys())
+    of_features = (_rows(keys.table) for keys in list_brought(ModeKeys))
     yield from _table("`[mode.NAME]`", _rows(Mode, only=_OF_MODE), *of_features)
     yield from _table("`[profile.NAME]`", _rows(Profile, leave_out=("name",), changes=True))
     yield from _table("`[[budget]]`", _rows(Budget))
-    for tables in feature_tables():
+    for tables in list_brought(FeatureTables):
         yield from _table(f"`[{tables.key}.NAME]`", _rows(tables.table))
 
 
@@ -55,7 +55,7 @@ def _of_labs() -> Iterator[str]:
     yield from _table("`[host.NAME.disk.DISK]`", _rows(DiskKeys))
     of_features = (
         (f"`{storage.key}`", "text", "none", f"A {storage.kind.words}. Layouts: {quote(storage.kind.layouts)}.")
-        for storage in feature_storages()
+        for storage in list_brought(FeatureStorage)
     )
     yield from _table("`[host.NAME.storage.STORAGE]`", _rows(StorageKeys), of_features)
     yield from _table("`array` of a disk or a storage", _rows(StatedArray))
@@ -66,7 +66,7 @@ def _table(title: str, *rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _rows_of_features(*, in_lab: bool) -> Iterator[Row]:
-    for tables in feature_tables():
+    for tables in list_brought(FeatureTables):
         if tables.in_lab or not in_lab:
             words = (tables.table.__doc__ or "").partition("\n")[0]
             yield f"`{tables.key}`", f"tables `[{tables.key}.NAME]`", "none", escape(words)

@@ -19,7 +19,7 @@ from typing import get_args
 from platformdirs import user_cache_path
 
 from harness.errors import HostError
-from harness.feature import disk_programs
+from harness.feature import DiskPrograms, list_brought
 from harness.files import install_command, read_script, write_atomically
 from harness.lab.counters import CLOCK
 from harness.lab.inventory import Accel
@@ -85,7 +85,7 @@ def read_facts(runner: Runner, fio: str = "fio") -> HostFacts:
     """The facts of the machine behind `runner`, in one round trip. `fio` is the program there."""
     needed = list(every_requirement())
     tools = [*_TOOLS, *(name for need in needed if isinstance(need, Tools) for name in need.names)]
-    tools += programs.names if (programs := disk_programs()) is not None else ()
+    tools += (name for programs in list_brought(DiskPrograms) for name in programs.names)
     modules = [need.name for need in needed if isinstance(need, Module)]
     script = ["sh", "-s", "--", " ".join(dict.fromkeys(tools)), " ".join(dict.fromkeys(modules)), fio, CLOCK]
     printed = runner.run(script, stdin=_SCRIPT, deadline=60, check=False).stdout

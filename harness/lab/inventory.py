@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from harness.config.names import choices, one_line, plain_name
 from harness.errors import ConfigError
-from harness.feature import feature_storages
+from harness.feature import FeatureStorage, list_brought
 from harness.model.base import Chunk, RaidLevel
 from harness.model.disk import ARRAY, STORAGE, ArrayFacts, DiskClass, derive_class
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
@@ -337,7 +337,7 @@ STORAGE_KINDS: Mapping[StorageKey, StorageKind] = {
 @cache
 def storage_kinds() -> Mapping[StorageKey, StorageKind]:
     """All kinds by the key of the table: those of the kernel, then those of features."""
-    return {**STORAGE_KINDS, **{storage.key: storage.kind for storage in feature_storages()}}
+    return {**STORAGE_KINDS, **{storage.key: storage.kind for storage in list_brought(FeatureStorage)}}
 
 
 @dataclass(frozen=True, slots=True)

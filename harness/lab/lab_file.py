@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, create_model
 
 from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
-from harness.feature import FeatureTables, feature_tables
+from harness.feature import FeatureTables, list_brought
 from harness.lab import embedded
 from harness.lab.inventory import (
     LIBVIRT,
@@ -216,7 +216,7 @@ def _make_schema() -> type[LabKeys]:
 
 
 def _collect_tables() -> list[FeatureTables]:
-    return [tables for tables in feature_tables() if tables.in_lab]
+    return [tables for tables in list_brought(FeatureTables) if tables.in_lab]
 
 
 def _find_named_twice(table: LabKeys) -> Iterator[str]:

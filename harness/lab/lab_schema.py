@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, create_model
 from harness.config.names import absolute_path, choices, one_line, plain_name, word
 from harness.config.problems import matching
 from harness.errors import ConfigError
-from harness.feature import feature_storages
+from harness.feature import FeatureStorage, list_brought
 from harness.lab.inventory import (
     API_PORT,
     MASK,
@@ -340,7 +340,7 @@ class StorageKeys(TomlTable):
 def storage_keys() -> type[StorageKeys]:
     """The same with the keys of the features that are installed."""
     keys: dict[str, Any] = {
-        storage.key: (Annotated[str, AfterValidator(storage.check)] | None, None) for storage in feature_storages()
+        kind.key: (Annotated[str, AfterValidator(kind.check)] | None, None) for kind in list_brought(FeatureStorage)
     }
     return create_model(StorageKeys.__name__, __base__=StorageKeys, **keys)
 

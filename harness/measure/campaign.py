@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from harness.errors import MeasurementError, NotTried, ResultsError, Unsupported
 from harness.events import GroupMeasured, Note
-from harness.feature import Feature, features, is_asked, run_limit
+from harness.feature import Feature, FeatureLimit, RunSwitch, features, find_brought, is_asked
 from harness.measure.phases import MEASURE, Phases, Timing, add_pace
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, claim_run, collect_fio_texts, describe_evaluation, requested
@@ -55,7 +55,7 @@ class Campaign:
         self._measured: set[str] = set()
         self._recorder = Recorder(spec, store, phases, self._earlier.journal)
         self._context = RunContext(spec, store, self._recorder, phases, self._earlier, measurer, self._measured)
-        limit = run_limit() if spec.limits else None
+        limit = find_brought(FeatureLimit) if spec.limits else None
         self._limit = limit.keep(self._context) if limit is not None else StepLimit()
         self._phases = phases
         self._timing = Timing(spec.plans)
@@ -204,7 +204,7 @@ class Campaign:
         return [
             feature
             for feature in features()
-            if is_asked(feature, scenario) and (feature.switch is None or feature.switch.flag in switches)
+            if is_asked(feature, scenario) and all(switch.flag in switches for switch in feature.of(RunSwitch))
         ]
 
     def _describe_progress(self, group: Group) -> GroupMeasured:

@@ -11,7 +11,7 @@ from statistics import fmean, median
 from typing import get_args
 
 from harness.analysis import CONFIDENCE, METRICS, Calls, Limit, Metric, Reason, Samples, Sequential, Verdict, decided
-from harness.feature import feature_tables
+from harness.feature import FeatureTables, list_brought
 from harness.measure.phases import Pauses
 from harness.measure.recorder import Recorder
 from harness.measure.series import Measurer, PreparedGroup
@@ -350,7 +350,7 @@ class InterimAnalysis:
             return Reason.CARRY_OVER
         reason = reason_to_stop(cells, records, looking)
         scenario = self._spec.scenarios[group.scenario]
-        shares_rounds = any(of.shares_rounds and scenario.requests_of(of.table) for of in feature_tables())
+        shares_rounds = any(of.shares_rounds and scenario.requests_of(of.table) for of in list_brought(FeatureTables))
         if reason is None and not shares_rounds:
             enough = [cell.id for cell in cells if cell.job in longer]
             enough += find_reasons_to_stop(cells, records, looking)

@@ -17,7 +17,16 @@ from pydantic import JsonValue, TypeAdapter
 
 from harness.errors import ConfigError, ResultsError
 from harness.events import Events, Note
-from harness.feature import RunLimit, disk_programs, feature_records, feature_tables, features, run_limit
+from harness.feature import (
+    DiskPrograms,
+    FeatureLimit,
+    FeatureTables,
+    RunLimit,
+    feature_records,
+    features,
+    find_brought,
+    list_brought,
+)
 from harness.image import Image, ImageSet
 from harness.lab.facts import Described, HealthFound
 from harness.lab.hosts import Host
@@ -268,7 +277,7 @@ def choose_limit(earlier: Earlier, requested: RunLimit | None) -> RunLimit | Non
     Raises ConfigError if a limit is requested for a run whose bytes were not counted from its beginning.
     """
     stored = earlier.run.run.max_writes if earlier.run is not None else None
-    limit = run_limit()
+    limit = find_brought(FeatureLimit)
     if limit is None:
         if stored is not None:
             raise ConfigError(
@@ -288,7 +297,7 @@ def choose_limit(earlier: Earlier, requested: RunLimit | None) -> RunLimit | Non
 
 def _list_requests(scenario: Scenario) -> dict[str, JsonValue]:
     requests_by_key: dict[str, JsonValue] = {}
-    for tables in feature_tables():
+    for tables in list_brought(FeatureTables):
         requests: dict[str, Any] = scenario.requests_of(tables.table)
         if tables.evaluated:
             form = TypeAdapter[Any](tables.table)
@@ -483,7 +492,7 @@ def find_network_notes(facts: DiskFacts) -> Iterator[str]:
 
 def _make_records(at: Session) -> Iterator[DiskRecord]:
     host = at.host
-    programs = disk_programs()
+    programs = find_brought(DiskPrograms)
     with_tool = programs.describe_arrays(host.runner, host.facts, at.disks) if programs else Described(at.disks)
     members = with_tool.disks
     for device, name in at.names.items():

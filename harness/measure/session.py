@@ -10,7 +10,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from harness.errors import GuestError, HostError
-from harness.feature import disk_programs
+from harness.feature import DiskPrograms, find_brought
 from harness.guest.booting import explained
 from harness.guest.protocol import Backup, Guest
 from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, read_samples
@@ -462,7 +462,7 @@ class Session:
 
 def read_health(host: Host, disks: Iterable[DiskFacts]) -> dict[str, HealthFound]:
     """The health of these disks now, by their kernel names. A simulated disk has neither temperature nor wear."""
-    programs = disk_programs()
+    programs = find_brought(DiskPrograms)
     if programs is None or host.spec.simulated:
         return {}
     return {disk.device: programs.read_health(host.runner, host.facts, disk) for disk in disks}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import product, starmap
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Unpack, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
@@ -24,7 +24,6 @@ from harness.model.option import (
     Effective,
     OnController,
     Option,
-    OptionArguments,
     Property,
     Pve,
     QemuOverride,
@@ -32,7 +31,7 @@ from harness.model.option import (
     Since,
     VirtioFeature,
     Xml,
-    declare,
+    declare_rows,
     declared,
     on_virtio,
 )
@@ -101,7 +100,6 @@ CACHES: Mapping[Cache, CacheFlags] = {
 
 VHOST_USER = "vhost-user-blk-pci"
 """QEMU's device for a disk that another process serves."""
-T = TypeVar("T")
 VIRTIO: tuple[Bus, ...] = ("virtio-blk", "virtio-scsi")
 ONLY_VIRTIO = Buses(VIRTIO, "which is not a virtio bus", "bus virtio-blk or virtio-scsi")
 MAIN_THREAD = "because QEMU's main thread serves this bus"
@@ -130,13 +128,12 @@ _SERVER_SINCE: Mapping[Server, Since] = {
 }
 
 
-def option(default: T, **row: Unpack[OptionArguments[Attach]]) -> T:
-    """An option of an attachment with its default and its row."""
-    return declare(default, Option(**row))
+option = declare_rows(Option["Attach"])
+"""An option of an attachment with its default and its row."""
 
 
-def _describe_burst(limited: Limited) -> OptionArguments[Attach]:
-    """The row of the bursts of a limit. They are above it."""
+def _declare_burst(limited: Limited) -> Any:
+    """The option of the bursts of a limit. They are above it."""
     limit = limited.option
 
     def is_below(attach: Attach) -> bool:
@@ -144,7 +141,8 @@ def _describe_burst(limited: Limited) -> OptionArguments[Attach]:
         return most is not None and (usual is None or most < usual)
 
     allowed = f"{limit}, and {limit}_burst that is not smaller"
-    return OptionArguments(
+    return option(
+        None,
         docs=f"`<iotune>`: `{limited.in_libvirt}_max`; `{'-'.join(limited)}-max`",
         values=f"as `{limit}`, and not less",
         by_default="no bursts",
@@ -153,8 +151,8 @@ def _describe_burst(limited: Limited) -> OptionArguments[Attach]:
     )
 
 
-def _describe_limit(limited: Limited) -> OptionArguments[Attach]:
-    """The row of a limit of reads or of writes. It is read back with the limit of both together."""
+def _declare_limit(limited: Limited) -> Any:
+    """The option of a limit of reads or of writes. It is read back with the limit of both together."""
     name = limited.option
     together = limited._replace(way="total").option
     both: Conflict[Attach] = Conflict(
@@ -163,7 +161,8 @@ def _describe_limit(limited: Limited) -> OptionArguments[Attach]:
         "because QEMU limits reads and writes either together or separately",
         f"{together}, or read_{together} and write_{together}",
     )
-    return OptionArguments(
+    return option(
+        None,
         docs=f"`<iotune>`: `{limited.in_libvirt}`; `{'-'.join(limited)}`",
         values=f"as `{together}`, of {limited.way}s only",
         by_default="no limit",
@@ -535,19 +534,19 @@ class Attach(FileValue):
         pve=Pve(),
     )
     """The most bytes per second, read and written together. None is no limit."""
-    iops_burst: Iops | None = option(None, **_describe_burst(Limited("iops", "total")))
+    iops_burst: Iops | None = _declare_burst(Limited("iops", "total"))
     """The most I/Os per second in a burst. None is no bursts."""
-    bw_burst: Rate | None = option(None, **_describe_burst(Limited("bps", "total")))
+    bw_burst: Rate | None = _declare_burst(Limited("bps", "total"))
     """The most bytes per second in a burst. None is no bursts."""
-    read_iops: Iops | None = option(None, **_describe_limit(Limited("iops", "read")))
+    read_iops: Iops | None = _declare_limit(Limited("iops", "read"))
     """The most reads per second. None is no limit of them alone, as for the next ones."""
-    write_iops: Iops | None = option(None, **_describe_limit(Limited("iops", "write")))
-    read_bw: Rate | None = option(None, **_describe_limit(Limited("bps", "read")))
-    write_bw: Rate | None = option(None, **_describe_limit(Limited("bps", "write")))
-    read_iops_burst: Iops | None = option(None, **_describe_burst(Limited("iops", "read")))
-    write_iops_burst: Iops | None = option(None, **_describe_burst(Limited("iops", "write")))
-    read_bw_burst: Rate | None = option(None, **_describe_burst(Limited("bps", "read")))
-    write_bw_burst: Rate | None = option(None, **_describe_burst(Limited("bps", "write")))
+    write_iops: Iops | None = _declare_limit(Limited("iops", "write"))
+    read_bw: Rate | None = _declare_limit(Limited("bps", "read"))
+    write_bw: Rate | None = _declare_limit(Limited("bps", "write"))
+    read_iops_burst: Iops | None = _declare_burst(Limited("iops", "read"))
+    write_iops_burst: Iops | None = _declare_burst(Limited("iops", "write"))
+    read_bw_burst: Rate | None = _declare_burst(Limited("bps", "read"))
+    write_bw_burst: Rate | None = _declare_burst(Limited("bps", "write"))
     burst_seconds: Annotated[Count, Field(ge=1, le=3600)] | None = option(
         None,
         docs="`<iotune>`: `total_iops_sec_max_length`, `total_bytes_sec_max_length`: how long a burst may last",

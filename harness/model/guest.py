@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar, Unpack, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, create_model
 
@@ -15,12 +15,11 @@ from harness.model.option import (
     Effective,
     IothreadInfo,
     Option,
-    OptionArguments,
     Pve,
     QemuArgument,
     ReadBack,
     Xml,
-    declare,
+    declare_rows,
     declared,
 )
 from harness.model.values import (
@@ -43,7 +42,6 @@ GUEST_MEMORY = 768 << 20
 Then the buffers of large I/Os consist of single pages that lie anywhere, and QEMU maps each of them. In the embedded
 lab, reads of 256 KiB reached 700 MB/s without huge pages and 1000 MB/s with them, and varied more from slice to slice.
 """
-T = TypeVar("T")
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 SMALLEST_MEMORY = 256 * MIB
 
@@ -108,9 +106,8 @@ _NOT_PINNED = "not pinned"
 _OF_LIBVIRT = "libvirt's"
 
 
-def option(default: T, **row: Unpack[OptionArguments[GuestOptions]]) -> T:
-    """An option of a guest with its default and its row."""
-    return declare(default, Option(**row))
+option = declare_rows(Option["GuestOptions"])
+"""An option of a guest with its default and its row."""
 
 
 _NO_COMMAND_LINE: Pve[GuestOptions] = Pve(

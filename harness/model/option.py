@@ -14,8 +14,8 @@ from typing import (
     Generic,
     Literal,
     NamedTuple,
-    Required,
-    TypedDict,
+    ParamSpec,
+    Protocol,
     TypeVar,
 )
 from xml.etree import ElementTree as ET
@@ -264,6 +264,7 @@ SCSI_BUSES: tuple[Bus, ...] = tuple(bus for bus, facts in BUSES.items() if facts
 
 T = TypeVar("T")
 Read = TypeVar("Read")
+Row = ParamSpec("Row")
 Owner = TypeVar("Owner")
 """The class whose fields are the options."""
 
@@ -455,25 +456,6 @@ BY_ARGUMENTS: Pve[Any] = Pve(by_arguments=lambda _: True)
 """An option that Proxmox VE does not know, and that QEMU's arguments have."""
 
 
-class OptionArguments(TypedDict, Generic[Owner], total=False):
-    """The arguments of a row. See `Option`."""
-
-    docs: Required[str]
-    values: str
-    by_default: str
-    shown: tuple[ReadBack[Owner], ...]
-    since: Since | Callable[[Owner], Since | None]
-    xml: Xml | Mapping[Bus, Xml | OnController | QemuOverride]
-    buses: Buses
-    unused: object
-    conflicts: tuple[Conflict[Owner], ...]
-    needs_layout: tuple[str, str]
-    served: bool
-    of_lun: bool
-    pve: Pve[Owner]
-    example: object
-
-
 @dataclass(frozen=True, kw_only=True)
 class Option(Generic[Owner]):
     """A row of the table."""
@@ -531,10 +513,20 @@ def on_virtio(blk: Xml, scsi: OnController | QemuOverride) -> Mapping[Bus, Xml |
     return {"virtio-blk": blk, "virtio-scsi": scsi}
 
 
-def declare(default: T, option: Option[Any]) -> T:
-    """A field of a dataclass with its default and its row of the option table."""
-    row: Any = field(default=default, metadata={"option": option})
-    return row  # type: ignore[no-any-return] # a dataclass takes the field and has the value
+class DeclareOption(Protocol[Row]):
+    """Declares an option: a field of a dataclass with its default and the arguments of its row."""
+
+    def __call__(self, default: T, *more: Row.args, **row: Row.kwargs) -> T: ...
+
+
+def declare_rows(make: Callable[Row, Option[Any]]) -> DeclareOption[Row]:
+    """What declares the options of a table with rows of this class."""
+
+    def declare(default: T, *more: Row.args, **row: Row.kwargs) -> T:
+        option: Any = field(default=default, metadata={"option": make(*more, **row)})
+        return option  # type: ignore[no-any-return] # a dataclass takes the field and has the value
+
+    return declare
 
 
 def declared(options: type) -> dict[str, Any]:

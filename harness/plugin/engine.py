@@ -15,7 +15,7 @@ import pytest
 from harness.analysis import Verdict
 from harness.errors import ConfigError, LabUnavailable, NotTried, ResultsError, Unsupported
 from harness.events import Events
-from harness.feature import PlannedRuns, RunLimit, SessionRuns, features, run_switches
+from harness.feature import PlannedRuns, RunLimit, RunSwitch, SessionRuns, features, list_brought
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, withdraw_secrets
 from harness.measure.phases import Phases, read_paces
 from harness.model.mode import Cell
@@ -225,9 +225,8 @@ class Engine:
                 plan = self.plans[name]
                 disks = [disk for disk in host.disks if disk.name in plan.disks and isinstance(disk, DiskById)]
                 iops = [disk.iops for disk in disks if disk.iops is not None]
-                further = sum(
-                    switch.estimate_seconds(plan) for switch in run_switches() if switch.flag in self.options.switches
-                )
+                asked = (switch for switch in list_brought(RunSwitch) if switch.flag in self.options.switches)
+                further = sum(switch.estimate_seconds(plan) for switch in asked)
                 self.plans[name] = plan.on(known, min(iops, default=None), _offered(host, plan), further)
 
     def _fit_plans(self, limit: RunLimit) -> None:

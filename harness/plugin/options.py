@@ -23,16 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness.config.names import choices, near
 from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
-from harness.feature import (
-    FeatureLimit,
-    FeatureTables,
-    RunLimit,
-    RunOption,
-    feature_tables,
-    features,
-    run_limit,
-    run_switches,
-)
+from harness.feature import FeatureLimit, FeatureTables, RunLimit, RunOption, RunSwitch, find_brought, list_brought
 from harness.files import shipped
 from harness.lab.inventory import DiskById, HostSpec, Inventory, array_of, class_known
 from harness.lab.lab_file import EMBEDDED_LAB, LAB_FILE, LAB_VARIABLE, choose_inventory
@@ -195,16 +186,16 @@ def add_options(parser: pytest.Parser) -> None:
         default="skip",
         help="the outcome of a cell that the rounds did not decide (default: skip, which is not a failure)",
     )
-    if (limit := run_limit()) is not None:
+    if (limit := find_brought(FeatureLimit)) is not None:
         group.addoption(limit.flag, metavar=limit.metavar, type=partial(_parse_limit, limit), help=limit.help)
     group.addoption(
         REQUIRE_VERDICT,
         action="store_true",
         help="a run in which no budget was decided (no cell is within or exceeds its budget) is a failure",
     )
-    for switch in run_switches():
+    for switch in list_brought(RunSwitch):
         group.addoption(switch.flag, action="store_true", help=switch.help)
-    for option in _list_options():
+    for option in list_brought(RunOption):
         group.addoption(option.flag, metavar=option.metavar, help=option.help)
 
 
@@ -218,7 +209,7 @@ def read_options(config: pytest.Config, project: Path) -> Options:
         inventory = inventory.only(host)
     reports = config.getoption("--reports") or project / "reports"
     requested = tuple(
-        (option, value) for option in _list_options() if (value := config.getoption(option.flag)) is not None
+        (option, value) for option in list_brought(RunOption) if (value := config.getoption(option.flag)) is not None
     )
     for option, value in requested:
         option.check(value, reports)  # A mistake is reported now, not after hours of measuring.
@@ -233,16 +224,12 @@ def read_options(config: pytest.Config, project: Path) -> Options:
         require_lab=config.getoption("--require-lab"),
         resume=config.getoption("--resume"),
         inconclusive=config.getoption("--inconclusive"),
-        limit=config.getoption(limit.flag) if (limit := run_limit()) is not None else None,
+        limit=config.getoption(limit.flag) if (limit := find_brought(FeatureLimit)) is not None else None,
         require_verdict=config.getoption(REQUIRE_VERDICT),
         disks=frozenset(config.getoption("--disk")) if config.getoption("--disk") else None,
         of_features=requested,
-        switches=frozenset(switch.flag for switch in run_switches() if config.getoption(switch.flag)),
+        switches=frozenset(switch.flag for switch in list_brought(RunSwitch) if config.getoption(switch.flag)),
     )
-
-
-def _list_options() -> list[RunOption]:
-    return [option for feature in features() for option in feature.run_options]
 
 
 def _parse_number(least: int, most: int, text: str) -> int:
@@ -285,7 +272,7 @@ def scenarios_for(options: Options, scenarios: Mapping[str, Scenario]) -> ForLab
             allowed = choices(name, known) if known else "it has no disks"
             raise ConfigError(f'--disk={name}: {inventory.source} has no disk "{name}"; {allowed}')
     adapted = for_lab(scenarios, offered, options.disks)
-    for tables in feature_tables():
+    for tables in list_brought(FeatureTables):
         if requests := tuple(request for request in inventory.requests if isinstance(request.value, tables.table)):
             adapted = _adapt(adapted, inventory.source, tables, requests)
     return adapted

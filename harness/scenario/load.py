@@ -26,7 +26,7 @@ from pydantic import (
 from harness.config.names import LONGEST_NAME, choices, one_line, plain_name, short_name
 from harness.config.problems import describe, quoted_key, read_toml, shown
 from harness.errors import ConfigError
-from harness.feature import feature_tables, features, mode_keys
+from harness.feature import FeatureTables, ModeKeys, features, list_brought
 from harness.model.attach import AnyAttachment
 from harness.model.disk import REQUESTED_CLASSES, RequestedClass
 from harness.model.guest import ANY_GUEST, GuestOptions, find_guest_problems
@@ -92,7 +92,7 @@ def _require_consistent(data: Any, handler: ValidatorFunctionWrapHandler) -> Any
         mode = _make_mode("", table)
         problems += find_mode_problems(mode.layout, table.attach, frozenset(_keys(data)))
         problems += find_cache_problems(mode)
-        problems += (problem for keys in mode_keys() for problem in keys.find_problems(mode, table))
+        problems += (problem for keys in list_brought(ModeKeys) for problem in keys.find_problems(mode, table))
     if problems:
         raise ValueError("\n".join(problems))
     return table
@@ -156,10 +156,10 @@ def scenario_schema() -> type[ScenarioFile]:
         "cached": (Flag, False),
     }
     of_mode: Any = create_model(Mode.__name__, __base__=TomlTable, **own_keys)
-    whole: Any = create_model(Mode.__name__, __base__=(*(keys.table for keys in mode_keys()), of_mode))
+    whole: Any = create_model(Mode.__name__, __base__=(*(keys.table for keys in list_brought(ModeKeys)), of_mode))
     mode = Annotated[whole, WrapValidator(_require_consistent)]
     keys: dict[str, Any] = {"mode": (dict[OwnModeName, mode], Field(default_factory=dict))}
-    for tables in feature_tables():
+    for tables in list_brought(FeatureTables):
         name_type = tables.name_type or _make_name_type(tables.what)
         keys[tables.key] = (dict[name_type, tables.table], Field(default_factory=dict))  # type: ignore[valid-type, name-defined]
     return create_model(ScenarioFile.__name__, __base__=ScenarioFile, **keys)
@@ -215,10 +215,10 @@ def load_scenario(path: Path) -> Scenario:
     scenario = replace(_make_scenario(path.stem, table), fio_files=files.read)
     problems += _find_guest_problems(table)
     problems += find_scenario_problems(scenario)
-    asked = [tables for tables in feature_tables() if scenario.requests_of(tables.table)]
+    asked = [tables for tables in list_brought(FeatureTables) if scenario.requests_of(tables.table)]
     for tables in asked:
         problems += tables.check_tables(scenario.requests_of(tables.table))
-    for keys in mode_keys():
+    for keys in list_brought(ModeKeys):
         names = {*keys.table.model_fields}
         if with_keys := {name: mode for name, mode in table.mode.items() if mode.model_fields_set & names}:
             scenario, conflicts = keys.adapt(scenario, with_keys)
@@ -263,7 +263,7 @@ def _find_repeated(data: Mapping[str, Any]) -> Iterator[str]:
     profiles = data.get("profile")
     if isinstance(profiles, dict):
         lists |= {f"profile.{name}.iodepth": p.get("iodepth") for name, p in profiles.items() if isinstance(p, dict)}
-    for tables in feature_tables():
+    for tables in list_brought(FeatureTables):
         requested = data.get(tables.key)
         for name, table in requested.items() if isinstance(requested, dict) else ():
             if isinstance(table, dict):
@@ -359,6 +359,6 @@ def _make_scenario(name: str, table: ScenarioFile) -> Scenario:
         budgets=tuple(table.budget),
         disk_class=table.disk_class or next((name for name in REQUESTED_CLASSES if name == table.disk), None),
         requests=tuple(
-            Requested(key, own) for tables in feature_tables() for key, own in getattr(table, tables.key).items()
+            Requested(key, own) for of in list_brought(FeatureTables) for key, own in getattr(table, of.key).items()
         ),
     )

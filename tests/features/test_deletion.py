@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.feature import features
+from harness.feature import FeatureTables, ModeKeys, features
 from harness.features import NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -72,10 +72,8 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def _remove_scenarios(deleted: Collection[str], directory: Path) -> None:
     """Remove the scenarios that ask for these features: their files would be refused."""
     removed = [feature for feature in features() if feature.name in deleted]
-    keys = {feature.tables.key for feature in removed if feature.tables is not None}
-    of_modes = {
-        key for feature in removed if feature.mode_keys is not None for key in feature.mode_keys.table.model_fields
-    }
+    keys = {tables.key for feature in removed for tables in feature.of(FeatureTables)}
+    of_modes = {key for feature in removed for keys in feature.of(ModeKeys) for key in keys.table.model_fields}
     for path in directory.glob("*.toml"):
         scenario = tomllib.loads(path.read_text(encoding="utf-8"))
         if keys & scenario.keys() or any(of_modes & mode.keys() for mode in scenario.get("mode", {}).values()):

@@ -59,7 +59,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, shelf: Path) -> Iterator[None]:
         load_volumes=lambda: volumes,
         find=lambda _runner: [str(shelf)],
     )
-    everything = (*harness.feature.features(), Feature(name="shelves", storage=storage))
+    everything = (*harness.feature.features(), Feature(name="shelves", brings=(storage,)))
     monkeypatch.setattr(harness.feature, "features", lambda: everything)
     computed = (storage_kinds, lab_schema.storage_keys, lab_file._make_schema)
     for function in computed:

@@ -23,10 +23,12 @@ FLAG = "--breakdown"
 
 FEATURE = Feature(
     name="breakdown",
-    switch=RunSwitch(
-        flag=FLAG,
-        help="also trace one I/O at a time of each mode and workload, and show where its microseconds go",
-        estimate_seconds=lambda plan: measuring.estimate_seconds(plan),
+    brings=(
+        RunSwitch(
+            flag=FLAG,
+            help="also trace one I/O at a time of each mode and workload, and show where its microseconds go",
+            estimate_seconds=lambda plan: measuring.estimate_seconds(plan),
+        ),
     ),
     follow=lambda context, prepared: measuring.follow(context, prepared),
     list_things=lambda: (measuring.TraceInstance,),

@@ -29,12 +29,14 @@ else:
 
 FEATURE = Feature(
     name="commands",
-    tables=FeatureTables(
-        key="workload",
-        table=OwnCommand,
-        what="a command",
-        sets=("modes",),
-        find_problems=find_problems,
+    brings=(
+        FeatureTables(
+            key="workload",
+            table=OwnCommand,
+            what="a command",
+            sets=("modes",),
+            find_problems=find_problems,
+        ),
     ),
     follow_ups=plan_commands,
     follow=lambda context, prepared: running.follow(context, prepared),

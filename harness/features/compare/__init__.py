@@ -20,7 +20,7 @@ else:
 
 FEATURE = Feature(
     name="compare",
-    run_options=(
+    brings=(
         RunOption(
             flag="--baseline",
             metavar="NAME",

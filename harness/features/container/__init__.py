@@ -111,7 +111,7 @@ FEATURE = Feature(
         in_scenario=lambda scenario: any(mode.in_container for mode in scenario.modes),
         in_cell=lambda cell, _slices: cell.mode.in_container,
     ),
-    mode_keys=_KEYS,
+    brings=(_KEYS,),
     extend_hypervisor=lambda host, vms, events: lxc.ContainersBesideVms(host, vms, events),
     list_things=lambda: (lxc.Container, proxmox.CreatedContainer),
     remove_from_node=lambda client, runner, entry: proxmox.remove_from_node(client, runner, entry),

@@ -19,15 +19,17 @@ from harness.features.decompose.records import (
 
 FEATURE = Feature(
     name="decompose",
-    tables=FeatureTables(
-        key="decompose",
-        table=Decomposition,
-        what="a decomposition",
-        sets=("steps", "workloads"),
-        find_problems=find_step_problems,
-        evaluated="decompositions",
-        rename_arms=rename_arms,
-        shares_rounds=True,
+    brings=(
+        FeatureTables(
+            key="decompose",
+            table=Decomposition,
+            what="a decomposition",
+            sets=("steps", "workloads"),
+            find_problems=find_step_problems,
+            evaluated="decompositions",
+            rename_arms=rename_arms,
+            shares_rounds=True,
+        ),
     ),
     load_records=lambda: (
         FeatureRecords(

@@ -20,9 +20,11 @@ RAID_TOOLS = ("storcli64", "storcli", "perccli64", "perccli")
 
 FEATURE = Feature(
     name="disk_health",
-    disk_programs=DiskPrograms(
-        names=("smartctl", "nvme", *RAID_TOOLS),
-        read_health=lambda runner, host, disk: programs.read_health(runner, host, disk),
-        describe_arrays=lambda runner, host, disks: programs.describe_arrays(runner, host, disks),
+    brings=(
+        DiskPrograms(
+            names=("smartctl", "nvme", *RAID_TOOLS),
+            read_health=lambda runner, host, disk: programs.read_health(runner, host, disk),
+            describe_arrays=lambda runner, host, disks: programs.describe_arrays(runner, host, disks),
+        ),
     ),
 )

@@ -286,7 +286,7 @@ FEATURE = Feature(
         ),
         in_cell=lambda cell, _slices: cell.mode.filesystem is not None,
     ),
-    mode_keys=_KEYS,
+    brings=(_KEYS,),
     extend_hypervisor=lambda host, hypervisor, _events: mounted.FilesystemsInGuests(host, hypervisor),
     find_problems=find_conflicts,
     refuse_job=refuse_buffered,

@@ -22,7 +22,7 @@ Quantity = Literal["overhead", "guest", "twin", "host"]
 
 FEATURE = Feature(
     name="history",
-    run_options=(
+    brings=(
         RunOption(
             flag="--history",
             metavar="URL",

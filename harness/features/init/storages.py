@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.errors import ConfigError, HarnessError, HostError, Unsupported
-from harness.feature import feature_storages
+from harness.feature import FeatureStorage, list_brought
 from harness.features.init.disks import Names, NotOffered, Offers, StorageOffer, find_disks
 from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, PveError
 from harness.guest.proxmox.disk_users import read_claims, read_node
@@ -202,7 +202,7 @@ def _find_pools(runner: Runner, refused: list[NotOffered]) -> Iterator[_Candidat
 
 
 def _find_of_features(runner: Runner, refused: list[NotOffered]) -> Iterator[_Candidate]:
-    for storage in feature_storages():
+    for storage in list_brought(FeatureStorage):
         try:
             places = [str(at) for at in storage.find(runner)]
         except HostError as error:

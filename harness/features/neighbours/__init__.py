@@ -109,7 +109,7 @@ def _find_name_problems(scenario: Scenario) -> Iterator[str]:
 FEATURE = Feature(
     name="neighbours",
     subject=OTHER_IO,
-    mode_keys=ModeKeys(table=OtherIo, find_problems=find_problems, adapt=add_modes),
+    brings=(ModeKeys(table=OtherIo, find_problems=find_problems, adapt=add_modes),),
     counts=lambda slice_, _cell: measured.has_its_backup(slice_),
     find_checks=lambda slices, cell: (*measured.check_together(slices), *measured.check_backup(slices, cell)),
     find_notes=lambda slices, _cell: measured.note_lost_backups(slices),

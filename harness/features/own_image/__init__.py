@@ -20,12 +20,14 @@ else:
 FEATURE = Feature(
     name="own_image",
     # Few tries, because most images that do not answer never will.
-    guest_images=GuestImages(
-        refuse=lambda options, runner: booting.refuse_image(options, runner),
-        start=lambda guest: booting.start_from_image(guest),
-        read=lambda live: booting.read_system(live),
-        tries=2,
-        expected_seconds=30.0,
+    brings=(
+        GuestImages(
+            refuse=lambda options, runner: booting.refuse_image(options, runner),
+            start=lambda guest: booting.start_from_image(guest),
+            read=lambda live: booting.read_system(live),
+            tries=2,
+            expected_seconds=30.0,
+        ),
     ),
     list_things=lambda: (booting.GuestSystemFiles,),
 )

@@ -22,13 +22,15 @@ else:
 
 FEATURE = Feature(
     name="search",
-    tables=FeatureTables(
-        key="search",
-        table=Search,
-        what="a search",
-        sets=("modes",),
-        find_problems=find_problems,
-        evaluated="searches",
+    brings=(
+        FeatureTables(
+            key="search",
+            table=Search,
+            what="a search",
+            sets=("modes",),
+            find_problems=find_problems,
+            evaluated="searches",
+        ),
     ),
     follow_ups=plan_searches,
     follow=lambda context, _prepared: measuring.follow(context),

@@ -22,12 +22,14 @@ else:
 
 FEATURE = Feature(
     name="snapshots",
-    tables=FeatureTables(
-        key="snapshot",
-        table=Snapshots,
-        what="a request for snapshots",
-        sets=("modes",),
-        find_problems=find_problems,
+    brings=(
+        FeatureTables(
+            key="snapshot",
+            table=Snapshots,
+            what="a request for snapshots",
+            sets=("modes",),
+            find_problems=find_problems,
+        ),
     ),
     follow_ups=plan_snapshots,
     follow=lambda context, prepared: measuring.follow(context, prepared),

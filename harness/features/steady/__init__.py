@@ -82,14 +82,16 @@ def judge_steadiness(values: Iterable[float]) -> SteadyState:
 FEATURE = Feature(
     name="steady",
     # SNIA SSS PTS v2, workload-independent preconditioning.
-    conditioner=Conditioner(
-        name="steady",
-        fills=2,
-        block=128 * 1024,
-        rounds=(5, 25),
-        seconds=10.0,
-        run=lambda filled: measuring.make_steady(filled),
-        contents=lambda disk, record, key: regions.region_blocks(disk, record, key),
-        banners=lambda run: regions.warn_of_unsteady_disks(run),
+    brings=(
+        Conditioner(
+            name="steady",
+            fills=2,
+            block=128 * 1024,
+            rounds=(5, 25),
+            seconds=10.0,
+            run=lambda filled: measuring.make_steady(filled),
+            contents=lambda disk, record, key: regions.region_blocks(disk, record, key),
+            banners=lambda run: regions.warn_of_unsteady_disks(run),
+        ),
     ),
 )

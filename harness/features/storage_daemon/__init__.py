@@ -30,13 +30,15 @@ def _serve(log: CreationLog, disk: GuestDisk, queues: int) -> AbstractContextMan
 
 FEATURE = Feature(
     name="storage_daemon",
-    disk_server=DiskServer(
-        name="storage-daemon",
-        program=PROGRAM,
-        package="qemu-system-common",
-        # Source: QEMU's block/export/vhost-user-blk-server.c.
-        serial="vhost_user_blk",
-        serve=_serve,
+    brings=(
+        DiskServer(
+            name="storage-daemon",
+            program=PROGRAM,
+            package="qemu-system-common",
+            # Source: QEMU's block/export/vhost-user-blk-server.c.
+            serial="vhost_user_blk",
+            serve=_serve,
+        ),
     ),
     list_things=lambda: (serving.DaemonProcess,),
 )

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import AfterValidator, BaseModel, BeforeValidator, create_model
 
 from harness.config.names import LONGEST_NAME, short_name
-from harness.feature import Feature, FeatureTables, feature_tables
+from harness.feature import Feature, FeatureTables, list_brought
 from harness.model.attach import Attach
 from harness.model.guest import ANY_GUEST, GuestOptions, find_guest_problems
 from harness.model.layout import Qcow2
@@ -231,7 +231,7 @@ def _change(mode: Mode, name: str, variant: Variant, reference: Mode | None, *, 
 
 def _rename_arms(scenario: Scenario, names: Mapping[str, str]) -> Scenario:
     """The scenario whose requests name arms by these other names."""
-    renamed = {tables.table: tables.rename_arms for tables in feature_tables()}
+    renamed = {tables.table: tables.rename_arms for tables in list_brought(FeatureTables)}
     requests = (
         replace(request, value=renamed[type(request.value)](request.value, names)) for request in scenario.requests
     )
@@ -240,13 +240,15 @@ def _rename_arms(scenario: Scenario, names: Mapping[str, str]) -> Scenario:
 
 FEATURE = Feature(
     name="variants",
-    tables=FeatureTables(
-        key="variant",
-        table=Variant,
-        what="variants",
-        name_type=VariantName,
-        in_lab=True,
-        check_tables=check_tables,
-        adapt=adapt,
+    brings=(
+        FeatureTables(
+            key="variant",
+            table=Variant,
+            what="variants",
+            name_type=VariantName,
+            in_lab=True,
+            check_tables=check_tables,
+            adapt=adapt,
+        ),
     ),
 )

@@ -33,12 +33,15 @@ def _find_checks(slices: Sequence[Measurement], _cell: Cell) -> Iterable[Validit
 FEATURE = Feature(
     name="write_limit",
     find_checks=_find_checks,
-    limit=FeatureLimit(
-        flag="--max-writes",
-        metavar="SIZE",
-        help="the most that a run may write to each disk, for example 2TiB, or a share of the `endurance` in the lab "
-        "file, for example 1%%: the plan leaves out what would exceed it, and the run never does (default: no limit)",
-        parse=lambda text: fitting.MaxWrites.parse(text),
-        keep=lambda context: limit.WriteLimit(context),
+    brings=(
+        FeatureLimit(
+            flag="--max-writes",
+            metavar="SIZE",
+            help="the most that a run may write to each disk, for example 2TiB, or a share of the `endurance` in the "
+            "lab file, for example 1%%: the plan leaves out what would exceed it, and the run never does (default: no "
+            "limit)",
+            parse=lambda text: fitting.MaxWrites.parse(text),
+            keep=lambda context: limit.WriteLimit(context),
+        ),
     ),
 )

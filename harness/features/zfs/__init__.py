@@ -86,19 +86,21 @@ FEATURE = Feature(
         in_cell=lambda cell, _slices: isinstance(cell.mode.layout, OnZfs),
         in_record=lambda cell: isinstance(cell.mode_detail.layout, OnZfs),
     ),
-    storage=FeatureStorage(
-        key="dataset",
-        kind=StorageKind(
-            "ZFS dataset",
-            ("zvol", "zfs"),
-            space="zfspool",
-            allocates="when written",
-            hint="see zfs list on the host, and correct the name in the lab file",
+    brings=(
+        FeatureStorage(
+            key="dataset",
+            kind=StorageKind(
+                "ZFS dataset",
+                ("zvol", "zfs"),
+                space="zfspool",
+                allocates="when written",
+                hint="see zfs list on the host, and correct the name in the lab file",
+            ),
+            check=_check_dataset,
+            script=read_script("harness.features.zfs", "dataset.sh"),
+            load_volumes=lambda: volumes.StoredDatasets(),
+            on_node=NodeStorage(refuse=_refuse_block_size),
         ),
-        check=_check_dataset,
-        script=read_script("harness.features.zfs", "dataset.sh"),
-        load_volumes=lambda: volumes.StoredDatasets(),
-        on_node=NodeStorage(refuse=_refuse_block_size),
     ),
     list_things=lambda: (volumes.StoredDataset,),
     read_volume=lambda runner, layout, path: volumes.read_zfs(runner, path) if isinstance(layout, OnZfs) else None,

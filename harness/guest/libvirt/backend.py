@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from harness.errors import HostError, Unsupported
 from harness.events import Events
-from harness.feature import features, guest_images
+from harness.feature import GuestImages, features, find_brought
 from harness.files import read_script
 from harness.guest.booting import (
     LOOKED_AT,
@@ -200,7 +200,7 @@ class LibvirtHypervisor(LibvirtRemover):
             to_start = ToStart(self._host, self._connection, spec, log, self._events)
             start: Callable[[], AbstractContextManager[Started[RunningDomain]]] = partial(start_guest, to_start)
             tries, expected = BOOT_TRIES, _EXPECTED_BOOT_SECONDS
-            if options.image is not None and (images := guest_images()) is not None:
+            if options.image is not None and (images := find_brought(GuestImages)) is not None:
                 start, tries, expected = partial(images.start, to_start), images.tries, images.expected_seconds
             up = stack.enter_context(booted(start, tries=tries, expected_s=expected, events=self._events))
             pid_file = PID_FILE.format(name=name)
@@ -321,7 +321,7 @@ class LibvirtHypervisor(LibvirtRemover):
     def _refuse_image(self, guest: GuestOptions) -> str | None:
         if guest.image is None:
             return None
-        images = guest_images()
+        images = find_brought(GuestImages)
         return images.refuse(guest, self._host.runner) if images else f'image = "{guest.image}": not installed here'
 
 

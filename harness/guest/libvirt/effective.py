@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError
-from harness.feature import guest_images
+from harness.feature import GuestImages, find_brought
 from harness.guest.libvirt.connection import Connection, ask, find_device_entry
 from harness.guest.passthrough import PciDisk, read_host_driver
 from harness.guest.qemu_process import (
@@ -228,7 +228,7 @@ class Running:
     def program(self) -> Effective:
         """The program that runs the guest, and what it boots."""
         program = self.process.files.merged(Effective(qemu_version=self.version))
-        images = guest_images()
+        images = find_brought(GuestImages)
         return program if images is None else program.merged(images.read(self.live))
 
     @property

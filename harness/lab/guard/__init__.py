@@ -17,22 +17,3 @@ from harness.lab.guard.writable import (
     take_back,
     uses,
 )
-
-__all__ = [
-    "DiskEvidence",
-    "Room",
-    "Writable",
-    "built_on",
-    "created",
-    "created_directory",
-    "inspect",
-    "lend",
-    "refusals",
-    "require_leading_to",
-    "require_room",
-    "require_writable",
-    "run_all",
-    "serial_of",
-    "take_back",
-    "uses",
-]
