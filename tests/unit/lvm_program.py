@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import sys
 
 # It starts for each command, so that it imports little.
@@ -82,8 +82,8 @@ def _create(state: Any, options: dict[str, str], names: list[str]) -> None:
 
 def main(path: str, program: str, words: list[str]) -> None:
     """Run one program of LVM on the state in the file at `path`."""
-    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes as long as all the rest
-        state = json.load(file)
+    with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes as long as all the rest
+        state = marshal.load(file)
     options: dict[str, str] = {}
     names = []
     rest = iter(words)
@@ -99,11 +99,7 @@ def main(path: str, program: str, words: list[str]) -> None:
     elif program == "lvremove":
         uuid = options["--select"].removeprefix("lv_uuid=")
         state["volumes"] = [each for each in state["volumes"] if each["uuid"] != uuid]
-    elif program != "udevadm":
+    else:
         sys.stdout.write(_printed(state, program, options, names))
-    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
-        json.dump(state, file)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    with open(path, "wb") as file:  # noqa: PTH123
+        marshal.dump(state, file)

@@ -5,8 +5,9 @@ The scripts that the harness sends run for real, with that program in place of v
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,11 @@ GIB = 1 << 30
 RUN = RunId("20260101-000000-abcd")
 
 
+def _write_program(path: Path, command: str) -> None:
+    path.write_text(f"#!/bin/sh\n{command}\n")
+    path.chmod(0o755)
+
+
 class ProgramHost:
     """A host on which the commands `names` are the `program`, with its state in a file."""
 
@@ -31,24 +37,27 @@ class ProgramHost:
         self.disks = list(disks)
         self.ran: list[str] = []
         self._directory = directory
-        self._state = directory / "state.json"
+        self._state = directory / "state"
         tools = directory / "tools"
         tools.mkdir()
         (directory / "created").mkdir()
-        file = Path(__file__).parent / program
-        for name in (*names, "udevadm"):
-            command = tools / name
-            command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{file}" "{self._state}" {name} "$@"\n')
-            command.chmod(0o755)
+        # A module has been compiled, unlike a file that Python runs; and with marshal it needs no other module.
+        file = (Path(__file__).parent / program).resolve()
+        read = "import sys; sys.path.append(sys.argv[1]); from {module} import main"
+        start = f"{read.format(module=file.stem)}; main(*sys.argv[2:4], sys.argv[4:])"
+        for name in names:
+            words = shlex.join([sys.executable, "-S", "-c", start, str(file.parent), str(self._state), name])
+            _write_program(tools / name, f'exec {words} "$@"')
+        _write_program(tools / "udevadm", "exit 0")
         self._environment = {"PATH": f"{tools}:{os.environ['PATH']}"}
 
     @property
     def state(self) -> Any:
-        return json.loads(self._state.read_text())
+        return marshal.loads(self._state.read_bytes())
 
     @state.setter
     def state(self, value: Any) -> None:
-        self._state.write_text(json.dumps(value))
+        self._state.write_bytes(marshal.dumps(value))
 
     def change_all(self, **values: object) -> None:
         self.state = self.state | values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import sys
 
@@ -59,8 +59,8 @@ def _destroy(state: Any, name: str) -> None:
 
 def main(path: str, program: str, words: list[str]) -> None:
     """Run one command of ZFS on the state in the file at `path`."""
-    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes as long as all the rest
-        state = json.load(file)
+    with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes as long as all the rest
+        state = marshal.load(file)
     if program == "zpool":
         if not state["pool"]["imported"]:
             raise SystemExit(f"cannot open '{words[-1]}': no such pool")
@@ -82,9 +82,5 @@ def main(path: str, program: str, words: list[str]) -> None:
             case "list":
                 used = sum(each.get("size", 0) for each in state["datasets"].values())
                 sys.stdout.write(f"{used}\t{state['pool']['size'] - used}\n")
-    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
-        json.dump(state, file)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    with open(path, "wb") as file:  # noqa: PTH123
+        marshal.dump(state, file)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import sys
-from pathlib import Path
-from typing import Any
+
+# It starts for each command, so that it imports little.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 NOT_FOUND, NOT_EMPTY, BUSY = 2, 39, 16
+
+
+def _to_json(value: Any) -> str:
+    import json  # noqa: PLC0415 - most commands print none
+
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _fail(status: int, why: str) -> None:
@@ -34,7 +43,7 @@ def _usage(state: Any) -> str:
         }
         for name, pool in state["pools"].items()
     ]
-    return json.dumps({"stats": {"total_bytes": 1}, "pools": pools}, separators=(",", ":"))
+    return _to_json({"stats": {"total_bytes": 1}, "pools": pools})
 
 
 def _ceph(state: Any, words: list[str]) -> str:
@@ -50,7 +59,7 @@ def _rbd(state: Any, words: list[str]) -> str:  # noqa: PLR0911, PLR0912 - one l
     if command == "device list":
         mapped = [{"id": str(number), "pool": "vms", "name": name.partition("/")[2], "device": device}
                   for number, (name, device) in enumerate(state["mapped"].items())]  # fmt: skip
-        return json.dumps(mapped, separators=(",", ":"))
+        return _to_json(mapped)
     if command == "unmap":
         state["mapped"] = {name: device for name, device in state["mapped"].items() if device != words[1]}
         return ""
@@ -75,9 +84,9 @@ def _rbd(state: Any, words: list[str]) -> str:  # noqa: PLR0911, PLR0912 - one l
             return f"{image['meta'][words[3]]}\n"
         case "info":
             assert flags
-            return json.dumps({"name": name, "id": image["id"], "size": 1}, separators=(",", ":"))
+            return _to_json({"name": name, "id": image["id"], "size": 1})
         case "snap ls":
-            return json.dumps(image["snapshots"], separators=(",", ":"))
+            return _to_json(image["snapshots"])
         case "snap create":
             image["snapshots"].append({"id": 4, "name": snapshot, "size": 1, "protected": "false"})
         case "snap rm":
@@ -94,17 +103,15 @@ def _rbd(state: Any, words: list[str]) -> str:  # noqa: PLR0911, PLR0912 - one l
     return ""
 
 
-def main(path: Path, program: str, words: list[str]) -> None:
+def main(path: str, program: str, words: list[str]) -> None:
     """Run one command of Ceph on the state in the file at `path`."""
-    state = json.loads(path.read_text())
+    with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes as long as all the rest
+        state = marshal.load(file)
     printed = ""
     if program == "qemu-img":
         _fail(1, "error connecting" if state["qemu"] else "Unable to load module rbd")
-    elif program in ("ceph", "rbd"):
+    else:
         printed = (_ceph if program == "ceph" else _rbd)(state, words)
-    path.write_text(json.dumps(state))
+    with open(path, "wb") as file:  # noqa: PTH123
+        marshal.dump(state, file)
     sys.stdout.write(printed)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
