@@ -57,7 +57,7 @@ def ended(tmp_path: Path) -> bool:
 
 
 @pytest.mark.usefixtures("peak_memory")
-@pytest.mark.parametrize("endless", ["exec yes", "exec cat /dev/zero", "yes | cat"])
+@pytest.mark.parametrize("endless", ["exec cat /dev/zero", "yes | cat"])
 def test_endless_output_ends_the_command_and_not_the_memory(runner: Runner, tmp_path: Path, endless: str) -> None:
     with pytest.raises(HostError) as caught:
         runner.run(script(tmp_path, endless), deadline=120)

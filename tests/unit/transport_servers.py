@@ -60,7 +60,7 @@ def make_key(path: Path) -> str:
 
 @contextlib.contextmanager
 def sshd(directory: Path, *, port: int | None = None) -> Iterator[Server]:
-    """OpenSSH's server, as on a host."""
+    """OpenSSH's server, as on a host, with a home directory of its own: bash reads ~/.bashrc for each command."""
     server = configure_sshd(directory, port=port)
     with serve_sshd(directory, server):
         yield server
@@ -70,6 +70,7 @@ def configure_sshd(directory: Path, *, port: int | None = None) -> Server:
     port = port or free_port()
     host_key = make_key(directory / "host_key")
     make_key(directory / "user_key")
+    (directory / "home").mkdir()
     settings = {
         "ListenAddress": "127.0.0.1",
         "Port": port,
@@ -79,6 +80,7 @@ def configure_sshd(directory: Path, *, port: int | None = None) -> Server:
         "StrictModes": "no",
         "UsePAM": "no",
         "PasswordAuthentication": "no",
+        "SetEnv": f"HOME={directory / 'home'}",
     }
     config = directory / "sshd_config"
     config.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
