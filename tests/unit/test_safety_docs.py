@@ -48,8 +48,8 @@ def test_the_tables_are_those_of_the_code(name: str, regenerate: bool) -> None:
 
 
 def test_the_table_has_each_kind_that_the_code_creates() -> None:
-    files = (ROOT / "harness").rglob("*.py")
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    texts = [file.read_text(encoding="utf-8") for file in (ROOT / "harness").rglob("*.py")]
+    trees = [ast.parse(text) for text in texts if re.search(r"\bclass \w+\(", text)]
     classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     things, bases = set[str](), {"Thing", "HostThing"}
     while bases:
