@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,9 @@ def run(words):
     except SystemExit as end:
         return end.code or 0
 
-print("ended with", json.dumps([run(words) for words in json.loads(sys.argv[1])]))
+sys.stderr = sys.stdout
+for words in json.loads(sys.argv[1]):
+    print("status:", run(words))
 """
 STORED = ROOT / "tests" / "unit" / "data" / "stored_run"
 
@@ -61,6 +64,13 @@ class Without:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.python("-m", "harness.cli", *words)
 
+    def run_all(self, commands: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
+        """Of each command its status, and what it printed as one line."""
+        done = self.python("-c", _COMMANDS, json.dumps(commands))
+        assert done.returncode == 0, done.stdout + done.stderr
+        parts = re.split(r"^status: (\d+)$", done.stdout, flags=re.M)
+        return [(int(status), " ".join(text.split())) for status, text in zip(parts[1::2], parts[::2], strict=False)]
+
 
 @pytest.fixture
 def without(tmp_path: Path) -> Without:
@@ -71,26 +81,25 @@ def without(tmp_path: Path) -> Without:
     return Without(directory)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["reap", "--lab=LAB"],
-        ["init", "--output=NEW"],
-        ["quick", "--reports=NEW"],
-        ["doctor", "--lab=LAB", "--json"],
-        ["run", "--lab=LAB", "--require-lab", "--reports=NEW", "-k", "storage and randread and qd32"],
-    ],
-    ids=lambda words: str(words[0]),
-)
-def test_a_host_with_libvirt_names_the_remedy(words: list[str], tmp_path: Path, without: Without) -> None:
-    lab = tmp_path / "lab.toml"
+def test_a_host_with_libvirt_names_the_remedy(tmp_path: Path, without: Without) -> None:
+    lab, new = tmp_path / "lab.toml", tmp_path / "new"
     lab.write_text('[host.here]\nkind = "local"\n[host.here.storage.vms]\ndirectory = "/srv"\n')
-    done = without.run(*(word.replace("LAB", str(lab)).replace("NEW", str(tmp_path / "new")) for word in words))
-    printed = " ".join((done.stdout + done.stderr).split())
-    assert done.returncode != 0
-    assert re.search(r"libvirt's Python binding\W.*not installed", printed)
-    assert "python3-libvirt" in printed
-    assert "internal error" not in printed
+    commands = [
+        ["reap", f"--lab={lab}"],
+        ["init", f"--output={new}"],
+        ["quick", f"--reports={new}"],
+        ["doctor", f"--lab={lab}", "--json"],
+    ]
+    ended = without.run_all(commands)
+    # It becomes the process of pytest.
+    commands.append(["run", f"--lab={lab}", "--require-lab", f"--reports={new}", "-k", "storage and randread and qd32"])
+    run = without.run(*commands[-1])
+    ended.append((run.returncode, " ".join((run.stdout + run.stderr).split())))
+    for words, (status, printed) in zip(commands, ended, strict=True):
+        assert status != 0, words
+        assert re.search(r"libvirt's Python binding\W.*not installed", printed), words
+        assert "python3-libvirt" in printed, words
+        assert "internal error" not in printed, words
 
 
 def test_every_other_module_is_imported_without_it(without: Without) -> None:
@@ -114,10 +123,9 @@ def test_everything_else_works(tmp_path: Path, without: Without) -> None:
         (["compare", run, run], 2),  # both are the same
         (["completion", "bash"], 0),
     ]
-    done = without.python("-c", _COMMANDS, json.dumps([words for words, _ in expected]))
-    printed = done.stdout + done.stderr
-    assert done.returncode == 0, printed
-    assert f"ended with {[status for _, status in expected]}" in done.stdout
+    ended = without.run_all([words for words, _ in expected])
+    assert [status for status, _ in ended] == [status for _, status in expected]
+    printed = " ".join(text for _, text in ended)
     assert "libvirt's Python binding" not in printed
     assert "ModuleNotFoundError" not in printed
 

@@ -190,7 +190,7 @@ def printed(run: Path, output: str) -> subprocess.CompletedProcess[str]:
 
 def test_an_output_that_cannot_be_written_is_one_message_and_a_failure(tmp_path: Path) -> None:
     store = RunStore.create(tmp_path, RUN_ID)
-    store.write_results(synthetic_run())
+    store.write_results(synthetic_run(modes=["host", "passthrough"], workloads=["randread-4k"]))
     full = printed(store.path, "> /dev/full")
     assert (full.returncode, full.stderr) == (1, "virt-overhead: No space left on device\n")
     cut = printed(store.path, "| true")
