@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import grp
+import json
 import os
 import pwd
 import re
@@ -73,6 +74,26 @@ def open_regular(path: Path, *, flags: int = 0) -> IO[bytes]:
         file.close()
         raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, and not a regular file")
     return file
+
+
+STORED_BYTES = 16 << 20
+"""More than any file of a cache or state directory has, except for images."""
+
+
+def read_regular(path: Path) -> bytes:
+    """The content of a file of a cache or state directory. Raises OSError also if it is too large, or not regular."""
+    with open_regular(path) as file:
+        content = file.read(STORED_BYTES + 1)
+    if len(content) > STORED_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {STORED_BYTES >> 20} MiB")
+    return content
+
+
+def write_stored(path: Path, document: object) -> None:
+    """Replace a file of a cache or state directory by this JSON document, also a pipe of its name. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(Path(os.path.realpath(path))) as file:
+        file.write(json.dumps(document, indent=1).encode() + b"\n")
 
 
 def move(source: Path, target: Path) -> None:

@@ -11,11 +11,13 @@ import math
 from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import HarnessError, HostError
+from harness.files import read_regular
 from harness.terminal import quoted
 from harness.units import format_size
 
@@ -124,6 +126,14 @@ def adapt(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
+def read_stored(path: Path, kind: Any) -> Any:
+    """The document of this type in a file of a cache or state directory; None if there is none that can be read."""
+    try:
+        return adapt(kind).validate_json(read_regular(path))
+    except (OSError, ValidationError):
+        return None
+
+
 def require_as_many(what: str, number: int, **several: Sized) -> None:
     """ValueError unless each of these has as many values as there are `what`, or none."""
     for name, values in several.items():
@@ -146,7 +156,7 @@ def first_problem(error: ValidationError) -> str:
     """The first problem that pydantic found, in one line: `KEY = VALUE: what is wrong`. Only plain values are shown."""
     first = error.errors(include_url=False)[0]
     key, value = ".".join(map(str, first["loc"])) or "document", first["input"]
-    shown = f" = {json.dumps(value)[:60]}" if isinstance(value, str | int | float) else ""
+    shown = f" = {json.dumps(value, ensure_ascii=False)[:60]}" if isinstance(value, str | int | float) else ""
     return f"{key}{shown}: {first['msg'].removeprefix('Value error, ')}"
 
 

@@ -20,7 +20,7 @@ from platformdirs import user_cache_path
 
 from harness.errors import ConfigError, LabUnavailable
 from harness.events import Events, Note
-from harness.files import move, why_exchangeable
+from harness.files import move, read_regular, why_exchangeable
 from harness.image.build import Recipe, has_space, load_recipes, remove_scratch
 from harness.image.build import build as build_with_mmdebstrap
 from harness.image.keys import ensure_key
@@ -228,7 +228,7 @@ class Cache:
         for path in self.directory.iterdir():
             if path.name.startswith((_BUILDING, _RETIRED)):
                 with suppress(OSError):
-                    remove_scratch(Path((path / "in" / "scratch").read_text()))
+                    remove_scratch(Path(os.fsdecode(read_regular(path / "in" / "scratch"))))
                 shutil.rmtree(path, ignore_errors=True)
 
 

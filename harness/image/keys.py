@@ -39,7 +39,7 @@ def ensure_key(directory: Path | None = None) -> SshKey:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(directory / f".{KEY_NAME}.lock"):
             if not private.exists() or private.stat().st_size == 0:
-                _make(private)
+                make_key(private)
         status = private.stat()
         if status.st_uid != os.geteuid():
             raise ConfigError(
@@ -56,20 +56,12 @@ def ensure_key(directory: Path | None = None) -> SshKey:
     return SshKey(private, read_public_key(private))
 
 
-def create_key() -> tuple[str, str]:
-    """A new private key in OpenSSH's format, and its public key, for one guest. They are in no file afterwards."""
-    with tempfile.TemporaryDirectory() as directory:
-        private = Path(directory) / KEY_NAME
-        _make(private)
-        return private.read_text(encoding="ascii"), read_public_key(private)
-
-
 def choose_key_directory() -> Path:
     """Where the user's key is."""
     return user_data_path("virt-overhead") / "ssh"
 
 
-def _make(private: Path) -> None:
+def make_key(private: Path) -> None:
     # Create it in another directory and move it. Then a killed process leaves no half-written key.
     with tempfile.TemporaryDirectory(dir=private.parent) as directory:
         new = Path(directory) / KEY_NAME

@@ -15,7 +15,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from harness.config.names import path_name, spelt_otherwise
-from harness.files import replacing, sync, why_not_own
+from harness.files import read_regular, replacing, sync, why_not_own
+from harness.untrusted import read_stored
 
 NAME = "manifest.json"
 _CHECKED = ".checked.json"
@@ -68,7 +69,6 @@ class Manifest:
 
 
 _ADAPTER = TypeAdapter(Manifest)
-_STATES = TypeAdapter(dict[str, str])
 
 
 class DamagedError(Exception):
@@ -85,7 +85,7 @@ def write(manifest: Manifest, directory: Path) -> None:
 def read(directory: Path) -> Manifest:
     """The manifest of the image in `directory`. Raises DamagedError."""
     try:
-        return parse((directory / NAME).read_bytes())
+        return parse(read_regular(directory / NAME))
     except OSError as error:
         raise DamagedError(f"its {NAME} cannot be read: {error.strerror}") from error
 
@@ -133,10 +133,7 @@ def check(directory: Path, manifest: Manifest, *, thorough: bool = False) -> Non
 
 def _read_checked(directory: Path) -> dict[str, str]:
     """What `check` has read before, by file. The directory belongs to this user, so nobody else has written this."""
-    try:
-        return _STATES.validate_json((directory / _CHECKED).read_bytes())
-    except (OSError, ValidationError):
-        return {}
+    return read_stored(directory / _CHECKED, dict[str, str]) or {}
 
 
 def record_file(path: Path) -> FileRecord:

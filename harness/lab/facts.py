@@ -8,19 +8,18 @@ Of disks: identity, links, queue and controller. The kernel's facts come from on
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import get_args
 
 from platformdirs import user_cache_path
 
 from harness.errors import HostError
 from harness.feature import DiskPrograms, list_brought
-from harness.files import install_command, read_script, write_atomically
+from harness.files import install_command, read_script, write_stored
 from harness.lab.counters import CLOCK
 from harness.lab.inventory import Accel
 from harness.lab.transport.base import Runner
@@ -38,7 +37,7 @@ from harness.model.disk import (
 from harness.model.layout import every_requirement
 from harness.terminal import quoted
 from harness.units import format_duration
-from harness.untrusted import parse_json, reading
+from harness.untrusted import read_stored
 
 _SCRIPT = read_script("harness.lab", "read_host.sh")
 
@@ -187,21 +186,14 @@ def load_or_probe(path: Path, key: str, run_probe: Callable[[], Acceleration]) -
     result = run_probe()
     # Read the file again, because another run may have stored its result meanwhile. The newest result comes last.
     answers = {name: answer for name, answer in read_answers(path).items() if name != key} | {key: result}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps({name: asdict(answer) for name, answer in answers.items()}, indent=1))
+    with suppress(OSError):  # of a cache that cannot be written
+        write_stored(path, {name: asdict(answer) for name, answer in answers.items()})
     return result
 
 
 def read_answers(path: Path) -> dict[str, Acceleration]:
     """The results stored in `path`, by key; empty if the file cannot be read, because a probe can be repeated."""
-    try:
-        with reading(str(path)):
-            stored = parse_json(path.read_bytes(), str(path)).items()
-            answers = {key: Acceleration(answer["accel"], answer["why"]) for key, answer in stored}
-    except (OSError, HostError):
-        return {}
-    kinds = get_args(Accel)
-    return {key: answer for key, answer in answers.items() if answer.accel in kinds and isinstance(answer.why, str)}
+    return read_stored(path, dict[str, Acceleration]) or {}
 
 
 DEADLINE_SECONDS = 60.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -15,10 +14,9 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
-from pydantic import TypeAdapter, ValidationError
 
 from harness.events import Events
-from harness.files import write_atomically
+from harness.files import write_stored
 from harness.lab.inventory import HostSpec
 from harness.model.job import Job
 from harness.model.mode import Arm
@@ -45,6 +43,7 @@ from harness.scenario.timetable import (
     rebuilds,
     stays_in_cache,
 )
+from harness.untrusted import read_stored
 
 if TYPE_CHECKING:
     from harness.results import Measurement
@@ -200,7 +199,7 @@ def _recovers(table: Timetable) -> bool:
 
 MOST_RUNS = 15
 """Runs of a host that are stored, the newest first."""
-_FILE = TypeAdapter(dict[str, tuple[Pace, ...]])
+_STORED = dict[str, tuple[Pace, ...]]
 
 
 def pace_file() -> Path:
@@ -219,28 +218,21 @@ def identify_host(host: HostSpec) -> str:
 
 def read_paces(host: HostSpec, path: Path | None = None) -> tuple[Pace, ...]:
     """What the last runs on the host took, the newest first; empty if nothing can be read."""
-    return _read(path or pace_file()).get(identify_host(host), ())
+    stored: dict[str, tuple[Pace, ...]] = read_stored(path or pace_file(), _STORED) or {}
+    return stored.get(identify_host(host), ())
 
 
 def add_pace(host: HostSpec, pace: Pace, path: Path | None = None) -> None:
     """Store what a run took. A cache that cannot be written is no error: the next run is announced without it."""
     path = path or pace_file()
-    known: Mapping[str, Sequence[Pace]] = _read(path)
+    known: Mapping[str, Sequence[Pace]] = read_stored(path, _STORED) or {}
     runs = [pace, *known.get(identify_host(host), ())][:MOST_RUNS]
     document = {
         name: [asdict(run_pace) for run_pace in several]
         for name, several in {**known, identify_host(host): runs}.items()
     }
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(document, indent=1))
-
-
-def _read(path: Path) -> dict[str, tuple[Pace, ...]]:
-    try:
-        return _FILE.validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return {}
+        write_stored(path, document)
 
 
 _SLOWEST_IOPS = 2500.0

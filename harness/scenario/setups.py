@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
 
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Base, Device, Md
@@ -83,7 +85,7 @@ class Pace:
     """What one run took of each kind, as a multiple of the usual time. `scenarios` are those that it measured."""
 
     scenarios: tuple[str, ...]
-    ratios: Mapping[Kind, float]
+    ratios: Mapping[Kind, Annotated[float, Field(ge=0, le=MOST_RATIO)]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import pytest
 
 from harness.errors import GuestError, HarnessError, HostError, SafetyError, Unsupported
 from harness.events import Events
+from harness.features.own_image.booting import create_key
 from harness.guest.booting import Booted
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import build_shell_parameters, format_drive
@@ -22,7 +23,6 @@ from harness.guest.proxmox.creation import PveVolume, create_vm
 from harness.guest.proxmox.guest import ProxmoxGuest, parse_size
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.session import Secret
-from harness.image.keys import create_key
 from harness.image.manifest import sha256_of
 from harness.lab.created import forget
 from harness.lab.facts import Acceleration, HostFacts

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from harness.errors import ResultsError
 from harness.features.calibrate.noise import SliceVariance, choose_slice, smallest_detectable
-from harness.files import open_regular, write_atomically
+from harness.files import read_regular, write_stored
 from harness.lab.inventory import HostSpec
 from harness.model.mode import LabKind
 from harness.report.numbers import count, microseconds, microseconds_range
@@ -242,10 +242,8 @@ def find_calibration(spec: HostSpec) -> Calibration | None:
 
 def write_calibration(path: Path, calibration: Calibration) -> None:
     """Write the file atomically. Raises ResultsError if it cannot be written."""
-    text = json.dumps(asdict(calibration), indent=1) + "\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text)
+        write_stored(path, asdict(calibration))
     except OSError as error:
         raise ResultsError(
             f"{path} cannot be written: {error.strerror or error}", hint="give this user permission to write there"
@@ -255,8 +253,7 @@ def write_calibration(path: Path, calibration: Calibration) -> None:
 def read_calibration(path: Path) -> Calibration | None:
     """The calibration in this file. None if there is no file. Raises ResultsError if it cannot be read."""
     try:
-        with open_regular(path) as file:
-            return TypeAdapter(Calibration).validate_json(file.read())
+        return TypeAdapter(Calibration).validate_json(read_regular(path))
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:

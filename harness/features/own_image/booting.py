@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from harness.events import Events, Note
 from harness.files import read_script
 from harness.guest.booting import Started
 from harness.guest.libvirt.domain import DriveNames, RootBus, UsedIds
-from harness.image.keys import create_key, read_public_key
+from harness.image.keys import KEY_NAME, make_key, read_public_key
 from harness.lab.created import CreationLog, HostThing, RandomName, fenced
 from harness.lab.pin import STATE_DIRECTORY, why_unsafe
 from harness.lab.transport.base import Runner, whole
@@ -246,6 +247,14 @@ def create_system_files(
         given = build_user_data(authorized_key, host_key)
         log.runner.run(fenced(entry, whole(make, given)), stdin=given, deadline=120)
         yield files
+
+
+def create_key() -> tuple[str, str]:
+    """A new private key in OpenSSH's format, and its public key, for one guest. They are in no file afterwards."""
+    with tempfile.TemporaryDirectory() as directory:
+        private = Path(directory) / KEY_NAME
+        make_key(private)
+        return private.read_text(encoding="ascii"), read_public_key(private)
 
 
 @contextmanager

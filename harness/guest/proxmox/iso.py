@@ -7,7 +7,6 @@ and the ISO is uploaded under another name.
 
 from __future__ import annotations
 
-import json
 import secrets
 import tempfile
 import time
@@ -16,15 +15,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from harness.errors import LabUnavailable
 from harness.events import Events, Note
-from harness.files import write_atomically
+from harness.files import write_stored
 from harness.guest.proxmox.client import Client, Expected
 from harness.lab.hosts import GuestFiles
 from harness.lab.pin import TAG
 from harness.signals import wait_until
+from harness.untrusted import read_stored
 
 UPLOAD_SECONDS = 600.0
 CLOCK_SECONDS = 1.1
@@ -39,9 +37,6 @@ class Listed:
 
     size: int
     changed: int
-
-
-_RECORDS: TypeAdapter[dict[str, Listed]] = TypeAdapter(dict[str, Listed])
 
 
 def ensure_iso(client: Client, storage: str, files: GuestFiles, events: Events) -> str:
@@ -108,15 +103,12 @@ def _list_isos(client: Client, storage: str) -> dict[str, Listed]:
 
 def _read(record: Path) -> Mapping[str, Listed]:
     """What this machine has uploaded. A record that is missing or damaged only costs another upload."""
-    try:
-        return _RECORDS.validate_json(record.read_bytes())
-    except (OSError, ValidationError):
-        return {}
+    return read_stored(record, dict[str, Listed]) or {}
 
 
 def _write(record: Path, uploads: Mapping[str, Listed]) -> None:
     with suppress(OSError):  # of a cache that cannot be written
-        write_atomically(record, json.dumps({key: asdict(listed) for key, listed in uploads.items()}, indent=1) + "\n")
+        write_stored(record, {key: asdict(listed) for key, listed in uploads.items()})
 
 
 def _require_isos(client: Client, storage: str) -> None:

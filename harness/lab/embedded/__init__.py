@@ -6,7 +6,6 @@ The lab host is a process of this user, which is started here, found again by ot
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import socket
@@ -19,16 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platformdirs import user_state_path
-from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import HarnessError, HostError, LabUnavailable
 from harness.events import Events, Note
-from harness.files import read_script, write_atomically
+from harness.files import read_regular, read_script, write_stored
 from harness.lab.embedded.disks import CONTROLLERS, DISKS, EMULATED, EmulatedDisk, make_creation_script
 from harness.lab.inventory import EMBEDDED, Accel, HostSpec, Inventory, SshAddress
 from harness.signals import cleaning_up, held_back, interruptible, wait_until
 from harness.units import format_duration
-from harness.untrusted import parse_json
+from harness.untrusted import read_stored
 
 if TYPE_CHECKING:
     from harness.image import ImageSet
@@ -59,9 +57,6 @@ class LabMachine:
     started: float
     kept: bool = False
     """Whether it runs until `virt-overhead lab down`, and not only until the end of the run that started it."""
-
-
-_RECORD = TypeAdapter(LabMachine)
 
 
 class LabMachineState:
@@ -121,11 +116,8 @@ class LabMachineState:
 
     def running(self) -> LabMachine | None:
         """The running machine, or None. Its process must exist; the record alone is not sufficient."""
-        try:
-            known = _RECORD.validate_python(parse_json(self.record.read_bytes(), str(self.record)))
-        except (OSError, HostError, ValidationError):
-            return None
-        return known if known.pid in self.processes() else None
+        known: LabMachine | None = read_stored(self.record, LabMachine)
+        return known if known is not None and known.pid in self.processes() else None
 
     def processes(self) -> list[int]:
         """Process ids of all lab hosts started from this directory, even if a crash left no record."""
@@ -181,7 +173,7 @@ class LabMachineState:
         return machine if machine.kept else self._write(replace(machine, kept=True))
 
     def _write(self, machine: LabMachine) -> LabMachine:
-        write_atomically(self.record, json.dumps(asdict(machine)))
+        write_stored(self.record, asdict(machine))
         return machine
 
     def fits(self, machine: LabMachine, images: ImageSet) -> bool:
@@ -190,7 +182,9 @@ class LabMachineState:
 
     def hangs(self) -> bool:
         """Whether the kernel said on the console that a CPU makes no progress."""
-        return self.console.exists() and b"detected stalls on CPUs" in self.console.read_bytes()
+        with suppress(OSError):
+            return b"detected stalls on CPUs" in read_regular(self.console)
+        return False
 
     def stop(self) -> bool:
         """End all lab hosts of this directory with SIGTERM, then with SIGKILL. True if there was one."""

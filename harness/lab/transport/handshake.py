@@ -28,7 +28,7 @@ from paramiko import (
 from paramiko.ssh_exception import IncompatiblePeer
 
 from harness.errors import ConfigError, HostError
-from harness.files import write_atomically
+from harness.files import read_regular, write_atomically
 from harness.lab.transport.base import Overdue, split_key, within
 from harness.signals import Deadline
 from harness.terminal import quoted
@@ -290,12 +290,8 @@ def fingerprint(body: str) -> str:
 
 
 def recall(known_hosts: Path, label: str) -> str | None:
-    """The key stored under `label` as "type body", or None before the first contact."""
-    try:
-        lines = known_hosts.read_text().splitlines()
-    except FileNotFoundError:
-        return None
-    entries = (line.strip().partition(" ") for line in lines)
+    """The key stored under `label` as "type body", or None before the first contact. Raises HostError."""
+    entries = (line.strip().partition(" ") for line in _read_keys(known_hosts).splitlines())
     return next((key for known, _, key in entries if known == label), None)
 
 
@@ -304,8 +300,19 @@ def remember(known_hosts: Path, label: str, key: str) -> None:
     known_hosts.parent.mkdir(parents=True, exist_ok=True)
     # Several runs may have a first contact at the same time.
     with FileLock(f"{known_hosts}.lock"):
-        known = known_hosts.read_text() if known_hosts.exists() else ""
-        write_atomically(known_hosts, f"{known}{label} {key}\n")
+        write_atomically(known_hosts, f"{_read_keys(known_hosts)}{label} {key}\n")
+
+
+def _read_keys(known_hosts: Path) -> str:
+    try:
+        return read_regular(known_hosts).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise HostError(
+            f"{known_hosts}, which has the SSH keys of known hosts, cannot be read: {error.strerror}",
+            hint="move it away; the key of each host is then taken from its next contact",
+        ) from error
 
 
 class WrongHostKey(HostError):
