@@ -351,14 +351,14 @@ class SettingsRecord:
         return cls(socket.gethostname(), os.getpid(), start_ticks(os.getpid()), before)
 
     @classmethod
-    def parse(cls, text: str) -> SettingsRecord | None:
-        """The record that was written as `text`; None for any other text."""
+    def parse(cls, text: str, root: str = "") -> SettingsRecord | None:
+        """The record that was written as `text`; None for any other, or of other files. `root` is in place of `/`."""
         try:
             with reading(RECORD_FILE):
                 document = parse_json(text, RECORD_FILE)
                 before = tuple(Tunable(path, value) for path, value in document["before"])
                 record = cls(document["machine"], document["pid"], document["started"], before)
-                return record if record._is_plain else None
+                return record if record._is_of_settings(root) else None
         except HostError:
             return None
 
@@ -367,14 +367,11 @@ class SettingsRecord:
         record = {"machine": self.machine, "pid": self.pid, "started": self.started, "before": before}
         return json.dumps(record, indent=1) + "\n"
 
-    @property
-    def _is_plain(self) -> bool:
-        texts = [
-            self.machine,
-            self.started,
-            *(text for setting in self.before for text in (setting.path, setting.value)),
-        ]
-        return type(self.pid) is int and all(isinstance(text, str) for text in texts)
+    def _is_of_settings(self, root: str) -> bool:
+        allowed = re.compile(rf"(?![^\t]*/\.\./)({re.escape(root)})?/(proc/)?sys/[^\t\n]+\t[^\n]*")
+        texts = [self.machine, self.started, *(setting.value for setting in self.before)]
+        plain = type(self.pid) is int and all(isinstance(text, str) for text in texts)
+        return plain and all(allowed.fullmatch(f"{setting.path}\t{setting.value}") for setting in self.before)
 
     @property
     def holder(self) -> str:
@@ -384,11 +381,6 @@ class SettingsRecord:
     def is_alive(self) -> bool:
         """Whether the process is known to run still. This is unknown for a process of another machine."""
         return self.machine == socket.gethostname() and start_ticks(self.pid) == self.started
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether the process is known to have ended."""
-        return self.machine == socket.gethostname() and not self.is_alive
 
 
 DEADLINE_SECONDS = 30.0
@@ -445,13 +437,8 @@ def hold_settings(runner: Runner, settings: Sequence[Tunable], *, directory: str
     finally:
         with cleaning_up():
             # Another process restores the settings that it holds itself.
-            if _stored(runner, file, record) == record:
+            if read_settings(runner, file, record) == record:
                 _restore(runner, file, record)
-
-
-def left_over(runner: Runner, *, directory: str = LEASE_DIRECTORY) -> SettingsRecord | None:
-    """The record of settings that were not restored on the host or are still held; None if there is no record."""
-    return _stored(runner, f"{directory}/{RECORD_NAME}", None)
 
 
 def restore(runner: Runner, record: SettingsRecord, *, directory: str = LEASE_DIRECTORY) -> None:
@@ -519,10 +506,11 @@ def _lines(words: Sequence[str]) -> str:
     return "".join(f"{word}\n" for word in words)
 
 
-def _stored(runner: Runner, file: str, ours: SettingsRecord | None) -> SettingsRecord | None:
-    """The record on the host. `ours` is the record that may not have been restored if the host does not answer."""
+def read_settings(runner: Runner, file: str, ours: SettingsRecord | None = None) -> SettingsRecord | None:
+    """The record of settings that are held, or were left; None without one. `ours`: what may be left if it fails."""
     try:
-        return SettingsRecord.parse(runner.run(["cat", file], deadline=DEADLINE_SECONDS, check=False).stdout)
+        text = runner.run(["cat", file], deadline=DEADLINE_SECONDS, check=False).stdout
+        return SettingsRecord.parse(text, file.removesuffix(RECORD_FILE))
     except HostError as error:
         if ours is None:
             raise
@@ -530,7 +518,7 @@ def _stored(runner: Runner, file: str, ours: SettingsRecord | None) -> SettingsR
 
 
 def _not_claimed(runner: Runner, file: str, reason: str) -> HostError:
-    holder = _stored(runner, file, None)
+    holder = read_settings(runner, file)
     if holder is None:
         return HostError(
             f"{runner.name}: no setting was changed, because the old values cannot be stored: {reason.strip()}",

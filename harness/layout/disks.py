@@ -11,8 +11,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from harness.config.problems import matching
 from harness.errors import SafetyError
 from harness.files import read_script
 from harness.lab.created import CreationLog, Entry, HostThing, fenced
@@ -30,7 +31,6 @@ _OURS = FILE_IDENTITY + read_script("harness.layout", "our_file.sh")
 _DETACH = _OURS + read_script("harness.layout", "detach_loop.sh")
 _REMOVE_FILE = _OURS + read_script("harness.layout", "remove_file.sh")
 _MAKE_FILE = FILE_IDENTITY + read_script("harness.layout", "create_file.sh")
-_IDENTIFY = FILE_IDENTITY + 'file_of "$1"\n'
 _FILESYSTEM = FILE_IDENTITY + 'filesystem_of "$1"\n'
 _NAME = read_script("harness.layout", "name_file.sh")
 _ATTACHED = read_script("harness.layout", "read_attached_loop.sh")
@@ -121,11 +121,6 @@ def attach_loop(
         known.append(loop.model_copy(update={"device": attached}))
         log.amend(entry, known[-1])
         yield device, entry
-
-
-def read_file_identity(runner: Runner, path: str) -> str:
-    """The inode of a file and its birth time, as the creation log has them. Raises HostError."""
-    return runner.run(["sh", "-c", _IDENTIFY, "sh", path], deadline=20).stdout.strip()
 
 
 @contextmanager
@@ -263,11 +258,14 @@ _MAKE = read_script("harness.layout", "inhibit_udev.sh")
 _REMOVE = read_script("harness.layout", "restore_udev.sh")
 
 
+_RULE = matching(rf"{RULES}/99-{TAG}-\d{{8}}-\d{{6}}-[0-9a-f]{{4}}-[^/\s]+\.rules", "a file of rules that a run writes")
+
+
 class UdevRule(HostThing):
     """A file of udev rules in /run, identified by its first line, and the disk whose watch it turns off, if any."""
 
     kind: Literal["udev-rule"] = "udev-rule"
-    path: str
+    path: Annotated[str, _RULE]
     first: str
     disk: str = ""
 

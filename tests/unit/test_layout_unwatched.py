@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.errors import HostError
-from harness.layout.disks import UdevRule, format_rules
+from harness.lab.created import Entry
+from harness.lab.pin import TAG
+from harness.layout.disks import RULES, UdevRule, format_rules
 from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER
 
@@ -50,7 +53,7 @@ def udevadm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_own_rule_is_removed_and_udev_reads_the_rules_again(tmp_path: Path, udevadm: Path) -> None:
     rule = tmp_path / "99.rules"
     rule.write_text(f"{FIRST}\n{format_rules(RUN, NO_DISK)}")
-    thing = UdevRule(path=str(rule), first=FIRST, disk=NO_DISK)
+    thing = UdevRule.model_construct(path=str(rule), first=FIRST, disk=NO_DISK)
     assert thing.remove(RUNNER).outcome == "removed"
     assert not rule.exists()
     assert udevadm.read_text() == "control --reload\n"
@@ -60,14 +63,14 @@ def test_the_own_rule_is_removed_and_udev_reads_the_rules_again(tmp_path: Path, 
 def test_nothing_is_triggered_for_a_rule_without_a_disk(tmp_path: Path, udevadm: Path) -> None:
     rule = tmp_path / "99.rules"
     rule.write_text(f"{FIRST}\n{format_rules(RUN)}")
-    assert UdevRule(path=str(rule), first=FIRST).remove(RUNNER).outcome == "removed"
+    assert UdevRule.model_construct(path=str(rule), first=FIRST).remove(RUNNER).outcome == "removed"
     assert udevadm.read_text() == "control --reload\n"
 
 
 def test_the_rule_of_somebody_else_stays(tmp_path: Path, udevadm: Path) -> None:
     rule = tmp_path / "99.rules"
     rule.write_text("# mine\n")
-    assert UdevRule(path=str(rule), first=FIRST, disk=NO_DISK).remove(RUNNER).outcome == "replaced"
+    assert UdevRule.model_construct(path=str(rule), first=FIRST, disk=NO_DISK).remove(RUNNER).outcome == "replaced"
     assert rule.read_text() == "# mine\n"
     assert not udevadm.exists()
 
@@ -77,5 +80,24 @@ def test_a_rule_that_udev_does_not_drop_stays_in_the_log(tmp_path: Path, udevadm
     rule.write_text(f"{FIRST}\n")
     (tmp_path / "bin" / "udevadm").write_text("#!/bin/sh\necho no answer >&2\nexit 1\n")
     with pytest.raises(HostError, match="no answer"):
-        UdevRule(path=str(rule), first=FIRST, disk=NO_DISK).remove(RUNNER)
+        UdevRule.model_construct(path=str(rule), first=FIRST, disk=NO_DISK).remove(RUNNER)
     assert not udevadm.exists()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/udev/rules.d/60-persistent-storage.rules",
+        "/run/udev/rules.d/60-mine.rules",
+        f"{RULES}/99-{TAG}-{RUN}-sdb.rules/../../../../etc/passwd",
+        f"/etc{RULES}/99-{TAG}-{RUN}-sdb.rules",
+        f"{RULES}/99-{TAG}-{RUN}-sdb.rules\n",
+    ],
+)
+def test_a_record_of_a_file_that_no_run_writes_is_not_valid(path: str) -> None:
+    record = {"kind": "udev-rule", "disks": [], "path": path, "first": FIRST, "disk": ""}
+    entry = Entry("/log", RUN, "1-udev-rule.json", record)
+    with pytest.raises(HostError, match=r"path = .*: allowed: a file of rules that a run writes"):
+        entry.parsed([UdevRule])
+    whole = replace(entry, record={**entry.record, "path": f"{RULES}/99-{TAG}-{RUN}-nvme0n1.rules"})
+    assert isinstance(whole.parsed([UdevRule]), UdevRule)

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from harness.console import CleanConsole
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable
-from harness.features.doctor.devices import examine, find_proof
+from harness.features.doctor.devices import examine, find_proof, is_dead
 from harness.features.doctor.machine import (
     WINDOW_SECONDS,
     HostFinding,
@@ -37,7 +37,16 @@ from harness.lab.facts import read_facts
 from harness.lab.hosts import connect
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, ProxmoxSpec, whole_environment, withdraw_secrets
 from harness.lab.lab_file import load_lab
-from harness.lab.lease import RECORD_FILE, SettingsRecord, Tuning, held_already, hold_settings, left_over, restore
+from harness.lab.lease import (
+    RECORD_FILE,
+    RECORD_NAME,
+    SettingsRecord,
+    Tuning,
+    held_already,
+    hold_settings,
+    read_settings,
+    restore,
+)
 from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
 from harness.signals import ended_like_ctrl_c, handling
@@ -223,14 +232,14 @@ def examine_hypervisor(host: HostSpec, runner: Runner) -> list[HostFinding]:
 
 def _restore_what_was_left(runner: Runner, request: DoctorRequest, notes: CleanConsole) -> None:
     """Restore what a killed process left. With --restore, also if it is unknown whether the process has ended."""
-    record = left_over(runner, directory=request.directory) if request.tune or request.restore else None
+    record = read_settings(runner, f"{request.directory}/{RECORD_NAME}") if request.tune or request.restore else None
     if record is None:
         return
     if request.restore and record.is_alive:
         raise HostError(
             f"{runner.name}: {record.holder} still holds its settings", hint="end that process: it restores them"
         )
-    if request.restore or record.is_dead:
+    if request.restore or is_dead(record):
         restore(runner, record, directory=request.directory)
         _say(notes, f"{runner.name}: {len(record.before)} settings restored that {record.holder} had left")
 
@@ -256,7 +265,7 @@ def _require_tunable(state: HostState, host: str) -> None:
             f"host {host}: only root can change settings, but this is user {state.facts['user']}",
             hint="use sudo, or log in as root",
         )
-    if record := SettingsRecord.parse(state.text(RECORD_FILE)):
+    if record := SettingsRecord.parse(state.text(RECORD_FILE), state.root):
         raise held_already(f"host {host}", record)
     if holder := state.text(f"{LEASE_DIRECTORY}/lease"):
         raise LabUnavailable(

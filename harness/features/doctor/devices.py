@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -428,11 +429,16 @@ def find_proof(facts: HostFacts, probes: Path | None = None) -> Acceleration | N
     return answers[-1] if answers else None
 
 
+def is_dead(record: SettingsRecord) -> bool:
+    """Whether the process that holds the settings is known to have ended."""
+    return record.machine == socket.gethostname() and not record.is_alive
+
+
 def _check_held_settings(state: HostState) -> Iterator[HostFinding]:
     """A finding only if there is a record of changed settings."""
-    if (record := SettingsRecord.parse(state.text(RECORD_FILE))) is None:
+    if (record := SettingsRecord.parse(state.text(RECORD_FILE), state.root)) is None:
         return
-    value = f"{len(record.before)} files, held by {record.holder}" + (", which has ended" if record.is_dead else "")
+    value = f"{len(record.before)} files, held by {record.holder}" + (", which has ended" if is_dead(record) else "")
     why = "settings that were changed for measuring remain until the process that changed them restores them"
     checked = CheckedValue(value) if record.is_alive else advise(value, "virt-overhead doctor --restore")
     yield make_finding("tuned settings", why, checked)

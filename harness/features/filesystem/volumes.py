@@ -12,10 +12,10 @@ from harness.features.filesystem import name_twin
 from harness.files import read_script
 from harness.lab.created import CreationLog
 from harness.lab.guard import Writable, created
-from harness.lab.pin import MOUNT_DIRECTORY, TAG
+from harness.lab.pin import FILE_IDENTITY, MOUNT_DIRECTORY, TAG
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
-from harness.layout.disks import LoopDevice, attach_loop, read_file_identity
+from harness.layout.disks import LoopDevice, attach_loop
 from harness.layout.source import BlockSource
 from harness.layout.storage_files import FIXED_OVERHEAD, MOUNT_OPTIONS, SHARE_OVERHEAD, FilesystemMount, create_raw
 from harness.measure.prepare import fill_spans
@@ -152,7 +152,9 @@ def _open_volume(log: CreationLog, source: BlockSource) -> Iterator[Writable]:
         yield source.writable
         return
     file = source.writable
-    loop = LoopDevice(disks=file.disks, path=file.path, inode=read_file_identity(log.runner, file.path))
+    identify = ["sh", "-c", FILE_IDENTITY + 'file_of "$1"\n', "sh", file.path]
+    inode = log.runner.run(identify, deadline=20).stdout.strip()
+    loop = LoopDevice(disks=file.disks, path=file.path, inode=inode)
     with attach_loop(log, loop, file.run) as (path, entry):
         (device,) = created(log.runner, entry, [path])
         yield device

@@ -8,15 +8,17 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.errors import HostError
-from harness.features.doctor.devices import examine
+from harness.features.doctor.devices import examine, is_dead
 from harness.features.doctor.machine import HostFinding, Level, list_settings, look
 from harness.lab.inventory import DiskById
-from harness.lab.lease import ChangedSetting, SettingsRecord, Tunable, hold_settings, left_over, restore
+from harness.lab.lease import ChangedSetting, SettingsRecord, Tunable, hold_settings, read_settings, restore
+from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
 from tests.unit.loop_disks import loop, require, sparse
@@ -65,7 +67,7 @@ def tree(tmp_path: Path) -> Tree:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> str:
-    return str(tmp_path / "run" / "virt-overhead")
+    return f"{tmp_path}/root{LEASE_DIRECTORY}"
 
 
 def findings(tree: Tree) -> list[HostFinding]:
@@ -92,9 +94,9 @@ def requesting(*settings: Tunable) -> list[HostFinding]:
 def test_settings_are_held_in_the_block_and_restored_at_its_end(tree: Tree, directory: str) -> None:
     with hold_settings(RUNNER, list_settings(findings(tree)), directory=directory) as tuning:
         assert tree.settings == BETTER
-        assert left_over(RUNNER, directory=directory) is not None
+        assert read_settings(RUNNER, f"{directory}/tuned") is not None
     assert tree.settings == BEFORE
-    assert left_over(RUNNER, directory=directory) is None
+    assert read_settings(RUNNER, f"{directory}/tuned") is None
     assert list(Path(directory).iterdir()) == []
     assert ChangedSetting(f"{tree.root}/{QUEUE}/scheduler", "mq-deadline", "none") in tuning.changed
     assert len(tuning.changed) == 5
@@ -106,7 +108,7 @@ def test_settings_are_restored_after_any_failure(tree: Tree, directory: str, fai
     with pytest.raises(failure), hold_settings(RUNNER, list_settings(findings(tree)), directory=directory):
         raise failure
     assert tree.settings == BEFORE
-    assert left_over(RUNNER, directory=directory) is None
+    assert read_settings(RUNNER, f"{directory}/tuned") is None
 
 
 def test_a_real_ctrl_c_restores_settings_and_a_second_one_does_not_stop_that(tree: Tree, directory: str) -> None:
@@ -114,7 +116,7 @@ def test_a_real_ctrl_c_restores_settings_and_a_second_one_does_not_stop_that(tre
     with pytest.raises(KeyboardInterrupt), hold_settings(runner, list_settings(findings(tree)), directory=directory):
         interrupt_twice(runner)
     assert tree.settings == BEFORE
-    assert left_over(RUNNER, directory=directory) is None
+    assert read_settings(RUNNER, f"{directory}/tuned") is None
 
 
 def test_without_a_requested_setting_the_host_is_not_changed(directory: str) -> None:
@@ -126,13 +128,13 @@ def test_without_a_requested_setting_the_host_is_not_changed(directory: str) -> 
 
 
 def test_a_setting_that_the_kernel_refuses_is_reported_and_the_others_are_held(tree: Tree, directory: str) -> None:
-    (tree.root / "stubborn").mkdir()
-    wanted = requesting(Tunable(f"{tree.root}/stubborn", "1"), Tunable(f"{tree.root}/{KSM}", "0"))
+    (tree.root / "sys/stubborn").mkdir()
+    wanted = requesting(Tunable(f"{tree.root}/sys/stubborn", "1"), Tunable(f"{tree.root}/{KSM}", "0"))
     with hold_settings(RUNNER, list_settings(wanted), directory=directory) as tuning:
         assert tree.read(KSM) == "0"
     assert [change.path for change in tuning.changed] == [f"{tree.root}/{KSM}"]
     (refused,) = tuning.refused
-    assert refused.startswith(f"{tree.root}/stubborn is still ")
+    assert refused.startswith(f"{tree.root}/sys/stubborn is still ")
     assert "irectory" in refused
     assert tree.read(KSM) == "1"
 
@@ -147,14 +149,14 @@ def test_a_setting_that_cannot_be_restored_is_named_with_its_value_and_a_remedy(
     assert error.value.hint is not None
     assert f"echo 1 > {path}" in error.value.hint
     assert QUEUE not in error.value.hint
-    record = left_over(RUNNER, directory=directory)
+    record = read_settings(RUNNER, f"{directory}/tuned")
     assert record is not None
     assert record.before == (Tunable(str(path), "1"),)
     path.rmdir()
     path.write_text("0\n")
     restore(RUNNER, record, directory=directory)
     assert tree.settings == BEFORE
-    assert left_over(RUNNER, directory=directory) is None
+    assert read_settings(RUNNER, f"{directory}/tuned") is None
 
 
 def test_if_the_host_is_lost_the_error_names_every_changed_file(tree: Tree, directory: str) -> None:
@@ -173,7 +175,7 @@ def test_a_file_that_no_longer_exists_is_not_a_failure(tree: Tree, directory: st
     with hold_settings(RUNNER, list_settings(findings(tree)), directory=directory):
         tree.remove(f"{QUEUE}/scheduler")
     assert tree.read(KSM) == "1"
-    assert left_over(RUNNER, directory=directory) is None
+    assert read_settings(RUNNER, f"{directory}/tuned") is None
 
 
 def test_settings_that_another_process_holds_are_not_changed(tree: Tree, directory: str) -> None:
@@ -212,6 +214,26 @@ def test_other_text_than_a_record_is_none(text: str) -> None:
     assert SettingsRecord.parse(text) is None
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("/etc/shadow", "root::1::::::"),
+        ("/proc/sysrq-trigger", "b"),
+        ("/sys/../etc/shadow", "x"),
+        ("/sys/kernel/mm/ksm/run", "1\n/etc/shadow\tx"),
+        ("/sys/kernel/mm/ksm/run\t1\n/etc/shadow", "x"),
+        ("sys/kernel/mm/ksm/run", "1"),
+    ],
+)
+def test_a_record_of_a_file_that_is_no_setting_is_none(path: str, value: str) -> None:
+    record = SettingsRecord(
+        "a", 1, "1", (Tunable("/sys/kernel/mm/ksm/run", "1"), Tunable("/proc/sys/vm/swappiness", "0"))
+    )
+    assert SettingsRecord.parse(record.text()) == record
+    planted = replace(record, before=(*record.before, Tunable(path, value)))
+    assert SettingsRecord.parse(planted.text()) is None
+
+
 def test_what_the_driver_sets_with_a_governor_is_restored_after_it(tree: Tree, directory: str) -> None:
     preference = f"{POLICY}1/energy_performance_preference"
     tree.write(preference, "balance_power")
@@ -222,11 +244,11 @@ def test_what_the_driver_sets_with_a_governor_is_restored_after_it(tree: Tree, d
 
 def test_the_start_time_distinguishes_a_process_from_a_later_one_with_the_same_id() -> None:
     mine = SettingsRecord.of_this_process(())
-    assert (mine.is_alive, mine.is_dead) == (True, False)
+    assert (mine.is_alive, is_dead(mine)) == (True, False)
     later = SettingsRecord(mine.machine, mine.pid, "1", ())
-    assert (later.is_alive, later.is_dead) == (False, True)
+    assert (later.is_alive, is_dead(later)) == (False, True)
     elsewhere = SettingsRecord("elsewhere", mine.pid, mine.started, ())
-    assert (elsewhere.is_alive, elsewhere.is_dead) == (False, False)
+    assert (elsewhere.is_alive, is_dead(elsewhere)) == (False, False)
 
 
 def test_a_real_disk_gets_its_scheduler_back_with_the_tunables_that_the_kernel_reset(

@@ -17,6 +17,7 @@ from harness.features.variants import ATTACH_CHANGES, Variant, in_variants
 from harness.guest.protocol import Backup, Guest
 from harness.lab.hosts import Host
 from harness.lab.lab_file import lab_of
+from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.local import LocalRunner
 from harness.measure.session import Guests, find_unsettable, hold_settings_of
 from harness.model.attach import Attach
@@ -282,12 +283,13 @@ class _Host:
 
 
 def test_settings_are_held_and_restored(tmp_path: Path) -> None:
-    file = tmp_path / "halt_poll_ns"
+    file = tmp_path / "sys/halt_poll_ns"
+    file.parent.mkdir()
     file.write_text("200000\n", encoding="utf-8")
     settings = [HostSetting(str(file), "0")]
     host = cast("Host", _Host())
     assert find_unsettable(host.runner, settings) is None
-    with hold_settings_of(host, settings, directory=str(tmp_path / "lease")):
+    with hold_settings_of(host, settings, directory=f"{tmp_path}{LEASE_DIRECTORY}"):
         assert file.read_text(encoding="utf-8") == "0\n"
     assert file.read_text(encoding="utf-8") == "200000\n"
     assert "cannot be set" in (find_unsettable(host.runner, [HostSetting(str(tmp_path / "none"), "0")]) or "")
@@ -295,8 +297,11 @@ def test_settings_are_held_and_restored(tmp_path: Path) -> None:
 
 def test_a_setting_that_the_host_refuses_is_an_error(tmp_path: Path) -> None:
     host = cast("Host", _Host())
-    gone = HostSetting(str(tmp_path / "none"), "0")
-    with pytest.raises(HostError, match="was refused"), hold_settings_of(host, [gone], directory=str(tmp_path / "x")):
+    gone = HostSetting(str(tmp_path / "sys/none"), "0")
+    with (
+        pytest.raises(HostError, match="was refused"),
+        hold_settings_of(host, [gone], directory=f"{tmp_path}{LEASE_DIRECTORY}"),
+    ):
         pytest.fail("it was held")
 
 
