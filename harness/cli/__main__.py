@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from harness.cli import main
+from harness import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -24,9 +24,9 @@ def choices(word: str, allowed: Iterable[str]) -> str:
     return f"allowed: {', '.join(names)}{near(word, names)}"
 
 
-def near(word: str, names: Iterable[str]) -> str:
+def near(word: str, names: Iterable[str], similarity: float = 0.6) -> str:
     """For example ` (did you mean "lvm"?)`. Empty if no name is like the word."""
-    found = difflib.get_close_matches(word.lower(), list(names), n=1)
+    found = difflib.get_close_matches(word.lower(), list(names), n=1, cutoff=similarity)
     return f' (did you mean "{found[0]}"?)' if found else ""
 
 

@@ -110,7 +110,13 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
             return str(context["error"])
         case "missing":
             values = [value for value in get_args(_annotation_at(schema, details["loc"])) if isinstance(value, str)]
-            return f"missing; allowed: {', '.join(values)}" if values else "missing, and it has no default"
+            if values:
+                return f"missing; allowed: {', '.join(values)}"
+            table = _required(_annotation_at(schema, details["loc"][:-1]))
+            field = getattr(table, "model_fields", {}).get(details["loc"][-1])
+            functions = [getattr(validator, "func", None) for validator in getattr(field, "metadata", ())]
+            examples = (f'; for example "{found}"' for run in functions if (found := getattr(run, "example", None)))
+            return f"missing, and it has no default{next(examples, '')}"
         case "extra_forbidden" | "unexpected_keyword_argument":
             return f"no such key; {choices(str(details['loc'][-1]), _keys_at(schema, details['loc']))}"
         case "literal_error":

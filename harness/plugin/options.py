@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -197,6 +198,10 @@ def add_options(parser: pytest.Parser) -> None:
         group.addoption(switch.flag, action="store_true", help=switch.help)
     for option in list_brought(RunOption):
         group.addoption(option.flag, metavar=option.metavar, help=option.help)
+    # pytest prints this if it does not know an option.
+    known = [name for option in group.options for name in option.names()]
+    words = {word.partition("=")[0] for word in sys.argv[1:] if word.startswith("--")}.difference(known)
+    parser.extra_info |= {word: similar for word in words if (similar := near(word, known, 0.8).strip())}
 
 
 def read_options(config: pytest.Config, project: Path) -> Options:

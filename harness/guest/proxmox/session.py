@@ -120,7 +120,9 @@ def read_secret(source: SecretSource, *, user: str, where: str, for_header: bool
 def _read_variable(name: str, _user: str, where: str) -> Secret:
     secret = _make_secret(withdraw_variable(name))
     if secret is None:
-        raise ConfigError(f"{where}: the environment has no variable {name}", hint=f"read -rs {name}; export {name}")
+        plain = name.strip("${}")
+        hint = f"read -rs {name}; export {name}" if plain == name else f'name it without `$`: env = "{plain}"'
+        raise ConfigError(f"{where}: the environment has no variable {name}", hint=hint)
     return secret
 
 
