@@ -384,23 +384,6 @@ class Subject:
     """The same of a stored cell, for a report. Records of the feature in the run always are something of it."""
 
 
-ARRAYS = Subject(
-    in_scenario=lambda scenario: len(scenario.disks) > 1,
-    in_cell=lambda cell, slices: (
-        cell.mode.detail.on_array or any(slice_.counters.array is not None for slice_ in slices)
-    ),
-)
-"""Arrays that the run builds, or finds."""
-OTHER_IO = Subject(
-    in_cell=lambda cell, _slices: cell.mode.runs_with_others, in_record=lambda cell: cell.mode_detail.runs_with_others
-)
-"""Guests, neighbours and backups that run at the same time."""
-STACKS = Subject(in_record=lambda cell: cell.mode_detail.variant is not None)
-"""Modes in several variants."""
-OWN_JOBS = Subject(in_record=lambda cell: cell.job.from_file is not None)
-"""Jobs of a user's files."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """What one feature adds. Every hook but the name may be left out.

@@ -9,6 +9,7 @@ import json
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -692,3 +693,14 @@ def _nest(flat: Mapping[str, float]) -> dict[str, Any]:
     if "arm" in found:
         found["arm"]["fio"] = {name: found["fio"].get(name, 0) for name in ("read", "written", "trimmed")}
     return found | others
+
+
+def lognormal(sigma: float, ios: int = 20_000) -> Counter[int]:
+    """Latencies around 60 us in fio's bins: 64 in each factor of two."""
+    chance = random.Random(f"{sigma}")
+    found: Counter[int] = Counter()
+    for _ in range(ios):
+        latency = round(chance.lognormvariate(11, sigma))
+        width = (1 << (latency.bit_length() - 1)) // 64 or 1
+        found[latency - latency % width + width // 2] += 1
+    return found

@@ -29,7 +29,6 @@ from harness.analysis.histogram import (
     merged,
     percentile,
     percentile_interval,
-    quantiles,
     reduce_bins,
     upper_end,
 )

@@ -153,28 +153,6 @@ def upper_end(low: int, per_octave: int) -> int:
     return low + _width(low, per_octave)
 
 
-def quantiles(histogram: LatencyHistogram, shares: Iterable[float]) -> list[float | None]:
-    """The latencies in seconds that these shares of the completions did not exceed, 0 to below 1.
-
-    Completions are spread evenly within a bin, so a value is at most one bin's width off. None where fewer than 10
-    completions lie beyond, as for `percentile`.
-    """
-    lows = sorted(histogram.bins)
-    reached = [0, *accumulate(histogram.bins[low] for low in lows)]
-    found: list[float | None] = []
-    at = 0
-    for share, place in sorted((share, place) for place, share in enumerate(shares)):
-        rank = share * reached[-1]
-        found += [None] * (place + 1 - len(found))
-        if reached[-1] - rank < FEWEST_BEYOND - 1e-6:
-            continue
-        while at < len(lows) - 1 and reached[at + 1] < rank:
-            at += 1
-        inside = (rank - reached[at]) / histogram.bins[lows[at]]
-        found[place] = (lows[at] + inside * _width(lows[at], histogram.per_octave)) / _NS
-    return found
-
-
 def _merge_bins(bins: Mapping[int, int], per_octave: int) -> Counter[int]:
     merged: Counter[int] = Counter()
     for latency, number in bins.items():

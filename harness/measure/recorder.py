@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -173,24 +173,18 @@ class Recorder:
         return max(self._used(group), default=0) + 1
 
     @contextmanager
-    def rounds(self, group: str, numbers: Iterable[int], measurements: int) -> Iterator[None]:
-        """Rounds that are measured together, each with this number of measurements. They end or fail together."""
-        with ExitStack() as stack:
-            for number in numbers:
-                stack.enter_context(self.round(group, number, measurements))
-            yield
-
-    @contextmanager
-    def round(self, group: str, number: int, measurements: int) -> Iterator[None]:
-        """One round with this number of measurements. If it fails or is interrupted, it is abandoned."""
-        self._used(group).add(number)
-        self._store.append(RoundEvent("begun", group, number, measurements, None))
+    def rounds(self, begun: Sequence[RoundEvent]) -> Iterator[None]:
+        """Rounds that are measured together. If that fails or is interrupted, they are abandoned."""
+        for begin in begun:
+            self._used(begin.group).add(begin.round)
+        self._store.append(*begun)
         try:
             yield
         except BaseException as error:
-            # If even this cannot be written, --resume abandons the round, because it is not complete.
+            # If even this cannot be written, --resume abandons the rounds, because they are not complete.
             with suppress(ResultsError):
-                self.abandon(group, number, str(error).partition("\n")[0] or "interrupted")
+                for begin in begun:
+                    self.abandon(begin.group, begin.round, str(error).partition("\n")[0] or "interrupted")
             raise
 
     def abandon(self, group: str, number: int, why: str) -> None:

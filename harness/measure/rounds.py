@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
@@ -39,7 +39,7 @@ from harness.measure.spec import CampaignSpec
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results import CellRecord, Measurement, RunStore
-from harness.results.journal import Length
+from harness.results.journal import Length, RoundEvent
 from harness.results.records import CarryOverRecord
 from harness.results.validity import find_longer_slices, split_by_length
 from harness.scenario.plan import FIO_SHARE, Plan
@@ -360,6 +360,7 @@ def plan_round(
         arms, rounds * group.blocks, chance=chance, pause=pause, backup_tail=pauses.after_backup, short_first=not before
     )
     slices = sum(len(table.slices) for table in tables) // rounds
+    by_job = {job.id: dict(Counter(turn.arm.id for turn in turns)) for job, turns in arms.items() if turns}
     return Round(
         context.plan,
         group,
@@ -370,7 +371,9 @@ def plan_round(
         record=record,
         seconds_left=seconds_left,
         further=further,
-        recorded=recorder.rounds(group.id, range(number, number + rounds), slices),
+        recorded=recorder.rounds(
+            [RoundEvent("begun", group.id, nth, slices, None, by_job) for nth in range(number, number + rounds)]
+        ),
         backup_tail=lambda: pauses.after_backup,
         quiet=lambda: pauses.jitter,
         rounds=rounds,

@@ -10,19 +10,19 @@ from pydantic import Field
 
 from harness.model.base import ArrayState
 from harness.model.job import Job
-from harness.model.values import RecordValue, names_of
+from harness.model.values import Amount, Counted, RecordValue, names_of
 
 # A journal has only trims that there were.
-Trimmed = Annotated[int, Field(exclude_if=lambda size: size == 0)]
+Trimmed = Annotated[Counted, Field(exclude_if=lambda size: size == 0)]
 
 
 @dataclass(frozen=True, slots=True)
 class Transferred(RecordValue):
     """Bytes that went to and from a block device."""
 
-    read: int = 0
+    read: Counted = 0
     """Bytes read."""
-    written: int = 0
+    written: Counted = 0
     """Bytes written."""
     trimmed: Trimmed = 0
     """Bytes trimmed."""
@@ -53,15 +53,15 @@ class ArmBytes(RecordValue):
 class MemberCounts(RecordValue):
     """The counters of one disk of an array. Source: the kernel's Documentation/block/stat.rst."""
 
-    read: int = 0
+    read: Counted = 0
     """Bytes read."""
-    written: int = 0
+    written: Counted = 0
     """Bytes written."""
-    busy_s: float | None = None
+    busy_s: Amount | None = None
     """Seconds with an I/O in flight: io_ticks."""
-    queue_s: float | None = None
+    queue_s: Amount | None = None
     """Seconds that all I/Os together were in flight: time_in_queue."""
-    ios: int | None = None
+    ios: Counted | None = None
     """I/Os completed."""
     path: str | None = None
     """The PCI address of its controller on the host; null if the kernel shows none."""
@@ -78,19 +78,19 @@ class MemberCounts(RecordValue):
 class FioCounts(RecordValue):
     """fio's counters of the job, including the ramp."""
 
-    read: int = 0
+    read: Counted = 0
     """Bytes read."""
-    written: int = 0
+    written: Counted = 0
     """Bytes written."""
     trimmed: Trimmed = 0
     """Bytes trimmed."""
-    ios: int | None = None
+    ios: Counted | None = None
     """I/Os."""
-    user_s: float | None = None
+    user_s: Amount | None = None
     """Seconds of CPU time in user mode."""
-    system_s: float | None = None
+    system_s: Amount | None = None
     """Seconds of CPU time in the kernel."""
-    switches: int | None = None
+    switches: Counted | None = None
     """Context switches."""
 
 
@@ -176,9 +176,9 @@ class ArrayCounts(RecordValue):
 class MemoryCounts(RecordValue):
     """The host's memory at one moment. Source: the kernel's Documentation/filesystems/proc.rst, meminfo."""
 
-    total: int
+    total: Counted
     """Bytes of memory that the kernel can use: MemTotal."""
-    available: int
+    available: Counted
     """Bytes that could be used without swapping, with those of the page cache: MemAvailable."""
 
 
@@ -186,11 +186,11 @@ class MemoryCounts(RecordValue):
 class Background(RecordValue):
     """What the disks may have moved for others during the measurement: for other programs, and for the slice before."""
 
-    probed: int = 0
+    probed: Counted = 0
     """Bytes that udev may have read, because fio on the host closed a disk after writing."""
-    expected: float = 0.0
+    expected: Amount = 0.0
     """Bytes that other programs read in as many seconds while nothing was measured."""
-    burst: int = 0
+    burst: Counted = 0
     """The most bytes that they read at once then."""
     earlier: Transferred = Transferred()
     """The most bytes that the slice before had in flight at its end. A slow disk completes them afterwards."""
@@ -208,7 +208,7 @@ class Counters(RecordValue):
     disk: Transferred | None = None
     """By the host's block layer: all disks below the layout together. On a storage in use, the volume of the arm; null
     if that is a file."""
-    disk_requests: int | None = None
+    disk_requests: Counted | None = None
     """Requests that these disks completed: the I/Os as the kernel merged and split them."""
     storage: Transferred | None = None
     """By all disks below a storage in use together, with the bytes of others; null on disks that only the run uses."""
@@ -218,9 +218,9 @@ class Counters(RecordValue):
     """Null: `arm` has the bytes of QEMU's block layer."""
     arm: ArmBytes | None = None
     """By QEMU's block layer and by fio, of all slices of the arm together; null on the host."""
-    cpu_busy: float | None = None
+    cpu_busy: Amount | None = None
     """How busy the CPUs of fio's machine were, 0 to 1."""
-    host_cpu_busy: float | None = None
+    host_cpu_busy: Amount | None = None
     """How busy the CPUs of the host were, 0 to 1."""
     host: HostCounts | None = None
     """Of the host's CPUs."""
@@ -246,11 +246,15 @@ T = TypeVar("T")
 
 
 def subtract_counts(now: T | None, earlier: T | None) -> T | None:
-    """The difference of two readings of the same kind. None if one reading is missing, also for each single counter."""
+    """The difference of two readings of the same kind. None if one is missing, also of a counter, or bytes fell."""
     if now is None or earlier is None:
         return None
     pairs = {name: (getattr(now, name), getattr(earlier, name)) for name in names_of(now)}
     change = {name: None if None in pair else pair[0] - pair[1] for name, pair in pairs.items()}
+    if isinstance(now, Transferred | MemberCounts) and any(
+        value is not None and value < 0 for value in change.values()
+    ):
+        return None
     return replace(now, **change)  # type: ignore[type-var]
 
 

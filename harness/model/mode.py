@@ -22,10 +22,6 @@ from harness.model.values import Added, FileValue, Iodepth, Share
 from harness.model.workloads import OneWorkload, WorkloadTuple
 from harness.units import format_duration, short_size
 
-MOST_GUESTS = 6
-"""Guests that a mode has at most. fio on the host runs once for each of them, through one connection: OpenSSH allows 10
-sessions in it (MaxSessions in sshd_config(5)), and virt-overhead needs three for itself."""
-
 
 @dataclass(frozen=True, slots=True)
 class Neighbour(FileValue):
@@ -59,10 +55,6 @@ OPTIONS: Mapping[str, str] = {
     "host_filesystem": "filesystem",
 }
 """The name of the option for each setting that shows the effect of an option."""
-BESIDE_NEIGHBOUR = "neighbour"
-"""The end of the name of a mode with a neighbour."""
-DURING_BACKUP = "backup"
-"""The end of the name of a mode whose disk is backed up meanwhile."""
 IN_CONTAINER = "container"
 """The end of the name of a mode with a container in place of the guest, and the name of that guest."""
 
@@ -265,21 +257,6 @@ class Mode:
             against=self.against.on(guest, one_guest=one_guest) if self.against else None,
             base=self.base.on(guest, one_guest=one_guest) if self.base else None,
         )
-
-    def beside(self, neighbour: Neighbour) -> Mode:
-        """The same mode while a neighbour runs, which is compared with this one."""
-        name = f"{self.name}-{BESIDE_NEIGHBOUR}"
-        return replace(self, name=name, neighbour=neighbour, base=self, against=self)
-
-    @property
-    def inside_container(self) -> Mode:
-        """The same volume in a container instead of the VM, which is compared with this one."""
-        return replace(self, name=f"{self.name}-{IN_CONTAINER}", attach=InContainer(), base=self, against=self)
-
-    @property
-    def during_backup(self) -> Mode:
-        """The same mode while its disk is backed up, which is compared with this one."""
-        return replace(self, name=f"{self.name}-{DURING_BACKUP}", backup=True, base=self, against=self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class TomlTable(BaseModel):
 
 
 def from_text(parse: Callable[[str], T], example: str) -> Callable[[object, ValidationInfo], T]:
-    """A validator that parses text. Its error for other types shows `example`. A record has the number, not text."""
+    """A validator that parses text. Errors show `example`, its attribute. A record has the number, not text."""
 
     def convert(value: object, info: ValidationInfo) -> Any:
         if info.context == STORED:
@@ -68,6 +68,7 @@ def from_text(parse: Callable[[str], T], example: str) -> Callable[[object, Vali
             return parse(value)
         raise ValueError(f'must be text in quotes; allowed: for example "{example}"')
 
+    convert.example = example  # type: ignore[attr-defined]
     return convert
 
 
@@ -153,6 +154,14 @@ Name = Annotated[str, AfterValidator(path_name)]
 ArmName = Annotated[str, AfterValidator(arm_name)]
 Measured = Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)]
 """In records: a value that was measured, of which ratios and logarithms are taken."""
+Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+Counted = Annotated[int, Field(ge=0, lt=1 << 63)]
+Number = Annotated[int, Field(ge=1, lt=1 << 31)]
+Figure = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Confidence = Annotated[float, Field(gt=0, lt=1)]
+PValue = Annotated[float, Field(ge=0, le=1)]
+Moment = Annotated[float, Field(ge=0, lt=253_402_300_800)]
+"""In records: seconds since 1970-01-01 UTC."""
 RawPath = Annotated[str, AfterValidator(raw_path)]
 """In records: the path of an output, relative to the directory of the run."""
 Seconds = Annotated[float, BeforeValidator(from_text(parse_duration, "10 s"))]

@@ -25,7 +25,7 @@ from harness.analysis.verdict import Both
 from harness.model.job import Job
 from harness.model.mode import Arm, MetricName, ModeDetail, Place
 from harness.model.option import Effective
-from harness.model.values import Measured, Name, RawPath, RecordValue
+from harness.model.values import Confidence, Figure, Measured, Name, PValue, RawPath, RecordValue
 from harness.results.contrasts import BlockKey, Series
 from harness.untrusted import LARGEST, require_as_many
 
@@ -104,7 +104,6 @@ class MetricRecord(RecordValue):
         return loss is not None and loss.high is not None and loss.high < -MARGIN
 
 
-_Figure = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 CostUnit = Literal["s/IO", "1/IO"]
 """The cost that is the CPU time that the host spends on an I/O, without fio's own: the sum of its parts."""
 
@@ -115,11 +114,11 @@ class CostRecord(RecordValue):
 
     unit: CostUnit
     """`s/IO`: seconds of CPU time per I/O; `1/IO`: how many per I/O."""
-    host: tuple[_Figure, ...]
+    host: tuple[Figure, ...]
     """Values of the bare device on the host; empty if the arm does not have this figure."""
-    twin: tuple[_Figure, ...]
+    twin: tuple[Figure, ...]
     """Values on the host on the mode's own layout; empty if there are none."""
-    guest: tuple[_Figure, ...]
+    guest: tuple[Figure, ...]
     """Values of the host while the guest does the I/O; empty if there are none."""
     added: Estimate | None
     """Guest minus host, in `unit`; null if one of them has no values."""
@@ -139,7 +138,7 @@ class BudgetRecord(RecordValue):
     """With two limits: `looser` if one of them must be kept, `stricter` if both must be kept."""
     verdict: Verdict
     """The verdict of this budget, corrected for all budgets that the run judges."""
-    p_value: float | None
+    p_value: PValue | None
     """The p value of "the budget is exceeded", corrected for the looks but not for the other cells; null without an
     interval."""
 
@@ -294,11 +293,6 @@ class CachedRecord(RecordValue):
     against_direct: Estimate | None
     """How much worse the guest is than that, as a share: below 0, memory makes it better. It is not an overhead."""
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether the working set is larger than the memory that was available, so that only a part can be cached."""
-        return self.available_bytes is not None and self.working_set_bytes > self.available_bytes
-
 
 class Outcome(StrEnum):
     """The outcome of a cell: its verdict, or why it has none. In the order of the reports."""
@@ -336,7 +330,7 @@ class CellRecord(RecordValue):
     metrics: dict[MetricName, MetricRecord]
     """Metrics by name, for example `iops` or `clat_p99`; without the percentiles for which all blocks together have
     too few I/Os."""
-    confidence: Annotated[float, Field(gt=0, lt=1)]
+    confidence: Confidence
     """The confidence of every interval of this cell: 0.95, or more if there were interim looks. The intervals of all
     looks together hold with 0.95."""
     verdict: Verdict
@@ -387,7 +381,7 @@ class CellRecord(RecordValue):
     """The latencies of all blocks that count, together: of the reads and writes (`ios`) and of fdatasync (`syncs`), by
     arm (`host`, `twin`, `guest`). Empty without fio's histograms."""
 
-    better_p: float | None = None
+    better_p: PValue | None = None
     """The p value of "the guest is better than the host on the same disks by more than 5 %" in the main metric of the
     job, corrected for the looks but not for the other cells; null without an interval."""
     better: bool | None = None

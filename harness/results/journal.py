@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
+
+from pydantic import Field
 
 from harness.model.counters import Counters
 from harness.model.mode import Place
-from harness.model.values import ArmName, Name, RawPath, RecordValue
+from harness.model.values import Amount, ArmName, Counted, Moment, Name, Number, RawPath, RecordValue
 
 
 @dataclass(frozen=True, slots=True)
 class PartRecord(RecordValue):
     """One of the jobs that ran at the same time in a slice: that of one guest, or of one fio on the host."""
 
-    number: int
+    number: Number
     """The number of the guest, from 1, or of the guest whose volume fio on the host used."""
     neighbour: bool
     """Whether it is a neighbour, which is not part of the measurement's own metrics."""
     job: Name
     """The job's id; a neighbour has a job of its own."""
-    seconds: float
+    seconds: Amount
     """The measured time by fio's clock, without the ramp."""
-    metrics: dict[str, float]
+    metrics: dict[str, Amount]
     """Values by metric name, as in the measurement."""
-    io_bytes: int
+    io_bytes: Counted
     """Bytes that fio counted."""
     raw: RawPath
     """fio's output, as a path relative to the run's directory."""
-    histogram: dict[int, int] = field(default_factory=dict)
+    histogram: dict[Counted, Counted] = field(default_factory=dict)
     """Completions by latency in nanoseconds: fio's own bins."""
 
 
@@ -39,11 +41,11 @@ class PartRecord(RecordValue):
 class BackupCounts(RecordValue):
     """A backup that ran while a slice was measured."""
 
-    share: float
+    share: Amount
     """The share of the requested time in which it was seen running, 0 to 1."""
-    bw: float
+    bw: Amount
     """Bytes per second that it copied, by libvirt's progress of the job."""
-    after: float = 0.0
+    after: Amount = 0.0
     """Seconds after the requested time until it had ended, and the job's last I/O."""
 
 
@@ -60,52 +62,52 @@ class Measurement(RecordValue):
 
     group: Name
     """The group of cells that were measured together and share their host arm."""
-    round: int
+    round: Number
     """Number of the round."""
     arm: ArmName
     """`host`, `twin:MODE` or `guest:MODE`."""
-    repeat: int
+    repeat: Number
     """1, or 2 for the second measurement of an arm in the block: the same disk under another name, in a calibration."""
     job: Name
     """The job's id, for example `randread-4k-qd32`."""
-    started: float
+    started: Moment
     """The start of fio, in seconds since 1970-01-01 UTC."""
-    seconds: float
+    seconds: Amount
     """The measured time by fio's clock, without the ramp."""
-    wall: float
+    wall: Amount
     """Seconds that the slice takes, with the ramp."""
-    metrics: dict[str, float]
+    metrics: dict[str, Amount]
     """Values by metric name, in the metric's unit. A percentile without enough I/Os is absent."""
-    io_bytes: int
+    io_bytes: Counted
     """Bytes that fio counted."""
     raw: RawPath
     """fio's output, as a path relative to the run's directory."""
     counters: Counters = field(default_factory=Counters)
     """What was counted during the measurement, by source."""
-    histogram: dict[int, int] = field(default_factory=dict)
+    histogram: dict[Counted, Counted] = field(default_factory=dict)
     """Completions by latency in nanoseconds: fio's own bins."""
-    sync_histogram: dict[int, int] = field(default_factory=dict)
+    sync_histogram: dict[Counted, Counted] = field(default_factory=dict)
     """Calls of fdatasync by latency in nanoseconds; empty if there were none."""
     notes: tuple[str, ...] = ()
     """What a reader must know about this measurement, one sentence each."""
-    block: int = 1
+    block: Number = 1
     """Number of the block within the round. The slices of one block and job are seconds apart and form a pair."""
-    boot: int = 1
+    boot: Number = 1
     """Number of the guest's boot: that of the first round in it."""
     overlap: str | None = None
     """The arm whose slice ran at the same time. Then the slice is void, and its block does not count for the cell."""
-    discarded_s: float = 0.0
+    discarded_s: Amount = 0.0
     """Seconds before `started` in which the job ran too and that do not count, beside the profile's ramp."""
-    longer_s: float = 0.0
+    longer_s: Amount = 0.0
     """Seconds by which it was longer than planned, because such I/Os are too slow for the plan's slices."""
-    rate: int | None = None
+    rate: Counted | None = None
     """I/Os per second requested; null for as many as possible."""
-    write_limit: int | None = None
+    write_limit: Counted | None = None
     """Bytes per second that fio could write at most, so that the run keeps its `max_writes`; null for none."""
     parts: tuple[PartRecord, ...] = ()
     """Each of the jobs that ran at the same time: of several guests, or of a guest and its neighbour. `metrics` and
     histograms are those of all guests together, without the neighbour. Empty for a job that ran alone."""
-    together: float | None = None
+    together: Amount | None = None
     """The share of the time in which all of them ran, 0 to 1; null for a job that ran alone."""
     backup: BackupCounts | None = None
     """The backup of the guest's disk that ran meanwhile; null without one."""
@@ -117,11 +119,6 @@ class Measurement(RecordValue):
     @property
     def length(self) -> Length:
         return Length(self.longer_s, self.discarded_s)
-
-    @property
-    def of_several(self) -> bool:
-        """Whether its metrics are those of several guests together, or of several fio on the host."""
-        return sum(not part.neighbour for part in self.parts) > 1
 
     @property
     def neighbour(self) -> PartRecord | None:
@@ -137,12 +134,23 @@ class RoundEvent(RecordValue):
     """`abandoned`: the measurements of this round do not count, and its number is not used again."""
     group: Name
     """The group, as in its measurements."""
-    round: int
+    round: Number
     """Number of the round. Each round is begun once."""
-    measurements: int | None
+    measurements: Number | None
     """For `begun`, how many measurements a whole round has; null for `abandoned`."""
     why: str | None
     """For `abandoned`, the reason; null for `begun`."""
+    slices: Annotated[dict[Name, dict[ArmName, Number]], Field(exclude_if=lambda slices: not slices)] = field(
+        default_factory=dict
+    )
+    """For `begun`, the measurements of each arm in a block, by job and arm; left out in runs of older versions."""
+
+    def has(self, slice_: Measurement) -> bool:
+        """Whether the round begins with this measurement of it. True if that is not known."""
+        if not self.slices or self.measurements is None:
+            return self.measurements is not None
+        blocks = self.measurements // max(sum(sum(arms.values()) for arms in self.slices.values()), 1)
+        return slice_.block <= blocks and slice_.repeat <= self.slices.get(slice_.job, {}).get(slice_.arm, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +165,14 @@ class WritesEvent(RecordValue):
     """The disk's name in the lab file."""
     step: str
     """What follows, in words."""
-    written: int
+    written: Counted
     """Bytes written by the run so far."""
-    may_write: int
+    may_write: Counted
     """Bytes that the step writes at most; 0 at the end of a run."""
     device: str | None
     """Identity of the block device whose counter was read: boot of the host, number of the device, kernel name; null if
     there was none."""
-    counter: int | None
+    counter: Counted | None
     """Its counter of bytes written."""
 
 
@@ -201,6 +209,18 @@ class Journal:
             for round_event in self._rounds_of.get(group, ())
             if round_event.event == "begun" and measured[round_event.round] == round_event.measurements
         } - self.abandoned(group)
+
+    def misplaced(self) -> Iterator[Measurement]:
+        """The measurements that no run has there: not as their round began, another one of it, or of another length."""
+        begun = {(begin.group, begin.round): begin for begin in self.rounds if begin.event == "begun"}
+        lengths: dict[tuple[object, ...], Length] = {}
+        for slice_ in self.measurements:
+            of = slice_.group, slice_.round
+            place = *of, slice_.job, slice_.arm, slice_.repeat, slice_.block
+            of_job = lengths.setdefault((*of, slice_.job), slice_.length)
+            if of not in begun or not begun[of].has(slice_) or place in lengths or slice_.length != of_job:
+                yield slice_
+            lengths[place] = slice_.length
 
     @property
     def unfinished(self) -> tuple[RoundEvent, ...]:

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 
 from harness.analysis import Estimate
 from harness.model.disk import DiskRecord
-from harness.model.values import Name, RecordValue
+from harness.model.values import Moment, Name, RecordValue
 from harness.model.workloads import Conditioning
 from harness.results.cells import CellRecord
 from harness.units import format_size
@@ -29,7 +29,6 @@ PLAN = "plan"
 
 _T = TypeVar("_T")
 
-_Moment = Annotated[float, Field(ge=0, lt=253_402_300_800)]
 RunStatus = Literal["running", "complete", "interrupted", "failed"]
 
 
@@ -167,9 +166,9 @@ class RunInfo(RecordValue):
 
     id: Name
     """Name of the run and of its directory."""
-    started: _Moment
+    started: Moment
     """Seconds since 1970-01-01 UTC."""
-    finished: _Moment | None
+    finished: Moment | None
     """Seconds since 1970-01-01 UTC; null while the run continues, or if it was interrupted."""
     command: str
     """The command line that started the run."""

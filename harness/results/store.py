@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import io
 import json
 import os
 import re
 import stat
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, dataclass, fields, make_dataclass
+from dataclasses import MISSING, fields, make_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar, get_type_hints
+from typing import Any, Self, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from harness.config.names import near
-from harness.errors import ConfigError, ResultsError
+from harness.errors import ResultsError
 from harness.feature import feature_records
 from harness.files import move, open_regular, replacing, why_not_own
 from harness.model.values import STORED, STRICT
@@ -50,7 +49,7 @@ def to_stored(run: Run) -> Any:
 def parse_run(document: Any, text: bytes) -> Run:
     """The run of this `text`, which is `document` as JSON. Keys that no feature reads are only named.
 
-    Raises pydantic's ValidationError.
+    Raises ValueError, which is pydantic's ValidationError for a wrong value.
     """
     known = {field.name for field in fields(_make_stored_form())}
     unknown = tuple(key for key in document if key not in known) if isinstance(document, dict) else ()
@@ -58,7 +57,20 @@ def parse_run(document: Any, text: bytes) -> Run:
         text = json.dumps({key: value for key, value in document.items() if key in known}).encode()
     stored = make_stored_adapter().validate_json(text, context=STORED)
     of_features = {added.key: records for added in feature_records() if (records := getattr(stored, added.key))}
-    return Run(**{key: getattr(stored, key) for key in list_kernel_keys()}, of_features=of_features, unknown=unknown)
+    run = Run(**{key: getattr(stored, key) for key in list_kernel_keys()}, of_features=of_features, unknown=unknown)
+    _require_names(run)
+    return run
+
+
+def _require_names(run: Run) -> None:
+    """ValueError if two records have one name, or a record of a feature is of a cell that the run does not have."""
+    cells = {cell.id for cell in run.cells}
+    for key, records in {"cells": run.cells, "groups": run.groups, **run.of_features}.items():
+        names = [getattr(record, "id", "") or record.cell for record in records]
+        if len(set(names)) < len(names):
+            raise ValueError(f"{key}: {next(name for name in names if names.count(name) > 1)} is there twice")
+        for lost in {getattr(record, of, None) for record in records for of in ("cell", "optimal")} - cells - {None}:
+            raise ValueError(f"{key}: {lost} is not a cell of the run")
 
 
 @cache
@@ -361,6 +373,8 @@ class RunStore:
             return parse_run(document, text), text
         except ValidationError as error:
             raise _unreadable(self.results_path, first_problem(error)) from None
+        except ValueError as error:
+            raise _unreadable(self.results_path, str(error)) from None
 
     def _replace(self, target: Path, text: str | bytes) -> None:
         with _explained(target, "written"):
@@ -399,10 +413,14 @@ class JournalTail:
                 continue
             try:
                 document = parse_json(line, f"line {number}", ResultsError, most_bytes=_DOCUMENT_BYTES)
-            except ResultsError:
+            except ResultsError as error:
+                if line.count(b"{") == line.count(b"}") > 0:
+                    raise _unreadable(self._path, error.message) from None
                 name = self._path.name
                 notes.append(f"{name}: line {number} is truncated and was left out; the other lines are complete")
                 continue
+            if problem := find_impossible_number(document):
+                raise _unreadable(self._path, f"line {number}: {problem}")
             try:
                 if isinstance(document, dict) and document.get("event") == "writes":
                     writes.append(adapt(WritesEvent).validate_json(line))
@@ -464,36 +482,3 @@ def _unreadable(path: Path, why: str) -> ResultsError:
         f"{path} is not a valid {path.name} of virt-overhead (schema {SCHEMA_VERSION}): {why}",
         hint="the file was changed or damaged; restore it from a backup, or measure again",
     )
-
-
-T = TypeVar("T")
-Value = str | int | float | bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class TypedColumn(Generic[T]):
-    """One column of a table: its name, the type of its values, and how a row has it. A value may be None."""
-
-    name: str
-    type: type
-    of: Callable[[T], Value]
-
-
-def parquet_bytes(rows: Sequence[T], columns: Sequence[TypedColumn[T]], *, needed_for: str, extra: str) -> bytes:
-    """The rows as a Parquet file with these typed columns.
-
-    Raises ConfigError without pyarrow: `needed_for` is what the user requested, `extra` has the package.
-    """
-    try:
-        import pyarrow as pa  # noqa: PLC0415 - an optional dependency
-        from pyarrow import parquet  # noqa: PLC0415
-    except ModuleNotFoundError:
-        raise ConfigError(
-            f"{needed_for} needs pyarrow, which is not installed", hint=f"run: pip install 'virt-overhead[{extra}]'"
-        ) from None
-    types: dict[type, Any] = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    schema = pa.schema([(column.name, types[column.type]) for column in columns])
-    file = io.BytesIO()
-    values = {column.name: [column.of(row) for row in rows] for column in columns}
-    parquet.write_table(pa.table(values, schema=schema), file)
-    return file.getvalue()

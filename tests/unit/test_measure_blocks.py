@@ -21,6 +21,7 @@ import pytest
 
 from harness.errors import HostError, MeasurementError
 from harness.feature import cost_per_io
+from harness.features.neighbours import make_neighbour_mode
 from harness.guest.protocol import Backup
 from harness.lab.counters import VmThreads
 from harness.lab.cycles import CycleCounting
@@ -59,7 +60,7 @@ READ = Job("randread", 4096, iodepth=4, ramp=0, seconds=0.25)
 WRITE = Job("write", 64 * 1024, iodepth=2, ramp=0, seconds=0.25)
 LVM = Mode("lvm", Lvm(), Attach())
 SEVERAL = replace(LVM, guests=2)
-BESIDE = LVM.beside(Neighbour(parse_workload("randwrite-4k"), 8))
+BESIDE = make_neighbour_mode(LVM, Neighbour(parse_workload("randwrite-4k"), 8))
 ARMS = (Arm(Place.HOST), Arm(Place.TWIN, LVM), Arm(Place.GUEST, LVM))
 HOST_ONLY = ARMS[:1]
 DISK = next((path.name for path in Path("/sys/class/block").iterdir()), "")
@@ -410,7 +411,6 @@ def test_jobs_of_several_guests_and_of_fio_on_their_volumes_run_at_the_same_time
     assert [(each.arm, len(each.parts)) for each in (twin, guest)] == [("twin:lvm", 2), ("guest:lvm", 2)]
     for each in (twin, guest):
         assert each.overlap is None
-        assert each.of_several
         assert each.together is not None
         assert each.together > 0.5
         one, other = each.parts
@@ -432,7 +432,6 @@ def test_a_neighbour_runs_beside_the_guest_and_is_not_in_its_figures(ran: Ran) -
     assert (without.parts, without.together, without.neighbour) == ((), None, None)
     own, other = with_it.parts
     assert with_it.neighbour == other
-    assert not with_it.of_several
     assert (own.neighbour, other.neighbour, other.job) == (False, True, "randwrite-4k-qd8")
     assert with_it.metrics == own.metrics
     assert with_it.io_bytes == own.io_bytes

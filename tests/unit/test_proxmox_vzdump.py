@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from harness.errors import GuestError, Unsupported
+from harness.features.neighbours import make_backup_mode
 from harness.guest.booting import Booted
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import CreatedBackups, CreatedVm, build_shell_parameters, format_drive
@@ -50,7 +51,7 @@ from tests.unit.test_proxmox_privileges import ACLS, ROLES, token_with
 __all__ = ["client", "iso", "node", "serving", "shell"]
 
 WITH_STORAGE = replace(RULES, backup_storage="local")
-BACKED_UP = replace(THIN, name="thin").during_backup
+BACKED_UP = make_backup_mode(replace(THIN, name="thin"))
 
 
 @dataclass

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from pydantic import JsonValue
 
 from harness.errors import GuestError, ResultsError
 from harness.events import Event, Note
+from harness.measure.resume import earlier_part
 from harness.measure.series import LabFound, PreparedGroup, RoundSegment
 from harness.report.html import write_report
 from harness.results import Journal, Measurement, Run, RunStore
@@ -24,7 +27,7 @@ from harness.scenario.plan import Plan
 from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice
 from tests.build import RUN_ID
-from tests.unit.killed_campaign import ROUNDS, campaign, kept_at_every_moment, measured, plan, scenario
+from tests.unit.killed_campaign import HOST, ROUNDS, campaign, kept_at_every_moment, measured, plan, scenario
 from tests.unit.recorded_campaign import RecordedMeasurer
 
 ROOT = Path(__file__).parents[2]
@@ -324,7 +327,7 @@ def change_measurement(**values: JsonValue) -> Callable[[RunStore], None]:
         (change_lines(lambda _: []), "lacks rounds 1, 2 of optane-batch1"),
         (lambda store: store.journal_path.unlink(), "lacks rounds 1, 2 of optane-batch1"),
         (change_measurement(raw="raw/of-another-run.json"), r"is missing, raw/of-another-run\.json"),
-        (change_measurement(started=1e12), "began in the future"),
+        (change_measurement(started=1e11), "began in the future"),
         (lambda store: shutil.rmtree(store.path / "raw"), "fio's output .* is missing"),
     ],
     ids=["a cut begin", "zeros", "a copy in its place", "empty", "missing", "another run", "future", "no raw outputs"],
@@ -357,6 +360,88 @@ def test_a_measurement_that_the_journal_has_twice_counts_once(campaigns: Path, t
     run = measured(campaign(store, resume=True))
     assert run.groups[0].rounds == (1, 2)
     assert {cell.rounds for cell in run.cells if cell.id.endswith("randread-4k-qd32")} == {(1, 2)}
+
+
+WRONG: Sequence[JsonValue] = (None, "x", "", True, -1, -0.5, 0, 2, 1e40, math.nan, 1 << 70, [], {}, [1], {"x": 1})
+
+
+def mutations(value: JsonValue) -> Iterator[JsonValue]:
+    """The value with one of its parts left out, or replaced by something else."""
+    yield from (wrong for wrong in WRONG if wrong != value)
+    if isinstance(value, dict):
+        for key, inner in list(value.items())[:6]:
+            rest = {name: of for name, of in value.items() if name != key}
+            yield rest
+            yield {**rest, f"{key}-x": inner}
+            yield from ({**value, key: mutated} for mutated in mutations(inner))
+
+
+def places(journal: Journal) -> set[tuple[object, ...]]:
+    """What the whole rounds have, without the values."""
+    whole = whole_rounds(journal)
+    return {
+        (each.group, each.round, each.job, each.arm, each.repeat, each.block)
+        for each in journal.measurements
+        if (each.group, each.round) in whole
+    }
+
+
+def resume_or_refuse(store: RunStore) -> Journal | ResultsError:
+    try:
+        return earlier_part(store, HOST.name, "smoke")[0].journal
+    except ResultsError as error:
+        return error
+
+
+def test_a_changed_line_loses_nothing_or_is_refused_with_its_number(campaigns: Path, tmp_path: Path) -> None:
+    store = middle(campaigns, tmp_path)
+    lines = store.journal_path.read_bytes().splitlines(keepends=True)
+    before = places(store.read_journal())
+    refused = 0
+    for number in (1, 2, len(lines) // 2):
+        document = json.loads(lines[number - 1])
+        # The begin of a round says what each of its lines must be.
+        named = r"line \d" if number == 1 else rf"line {number}\b"
+        for mutated in (item for item in mutations(document) if isinstance(item, dict)):
+            changed = json.dumps(mutated).encode() + b"\n"
+            store.journal_path.write_bytes(b"".join([*lines[: number - 1], changed, *lines[number:]]))
+            journal = resume_or_refuse(store)
+            if isinstance(journal, Journal):
+                assert places(journal) == before, mutated
+            else:
+                assert "journal.jsonl" in journal.message
+                assert re.search(rf"{named}|lacks round|is missing", journal.message), journal.message
+                assert journal.hint
+                refused += "line" in journal.message
+    assert refused > 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"job": "randread-4k-qd33"}, r"line 2 of journal.jsonl \(randread-4k-qd33 by \w+.*\) has a measurement that"),
+        ({"arm": "guest:lvm"}, r"line 2 of journal.jsonl \(randread-4k-qd32 by guest:lvm, block 1\) has a meas"),
+        ({"block": 99}, r"line 2 of journal.jsonl \(.*, block 99\) has a measurement that round 1 of .* did not plan"),
+        ({"repeat": 2}, "line 2 of journal.jsonl"),
+        ({"longer_s": 1.0}, "line 3 of journal.jsonl"),
+        ({"started": -1.0}, "line 2: started = -1.0"),
+        ({"seconds": -1.0}, "line 2: seconds = -1.0"),
+        ({"wall": math.nan}, "line 2 cannot be read: NaN is not a finite number"),
+        ({"histogram": {"1000": -1}}, "line 2: histogram.1000 = -1"),
+        ({"histogram": {"-1000": 1}}, "line 2: histogram"),
+        ({"io_bytes": 1 << 80}, "line 2: io_bytes = .*too large"),
+        ({"group": "optane-batch9"}, "lacks round 1 of optane-batch1"),
+    ],
+)
+def test_a_line_of_something_that_the_run_does_not_have_is_refused(
+    campaigns: Path, tmp_path: Path, changes: dict[str, JsonValue], why: str
+) -> None:
+    store = middle(campaigns, tmp_path)
+    change_measurement(**changes)(store)
+    before = store.results_path.read_bytes()
+    with pytest.raises(ResultsError, match=why):
+        measured(campaign(store, resume=True))
+    assert store.results_path.read_bytes() == before
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="root mounts it")

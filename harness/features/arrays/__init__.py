@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.feature import ARRAYS, Feature, FeatureRecords, import_later
+from harness.feature import Feature, FeatureRecords, Subject, import_later
 
 if TYPE_CHECKING:
     from harness.features.arrays import building, records, scaling
@@ -22,7 +22,12 @@ else:
 
 FEATURE = Feature(
     name="arrays",
-    subject=ARRAYS,
+    subject=Subject(
+        in_scenario=lambda scenario: len(scenario.disks) > 1,
+        in_cell=lambda cell, slices: (
+            cell.mode.detail.on_array or any(slice_.counters.array is not None for slice_ in slices)
+        ),
+    ),
     load_records=lambda: (
         FeatureRecords(
             key="scalings",

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from harness.analysis import Estimate
 from harness.model.base import ArrayState
-from harness.model.values import RecordValue
+from harness.model.mode import MetricName
+from harness.model.values import Amount, Confidence, Counted, Measured, Number, RecordValue
 
 
 class Bottleneck(StrEnum):
@@ -29,11 +30,11 @@ class MemberRecord(RecordValue):
 
     name: str
     """The kernel's name for the disk, or its name in the lab file."""
-    moved: float
+    moved: Amount
     """Bytes per second read and written."""
-    busy: float | None
+    busy: Amount | None
     """Share of the time with at least one I/O in flight, 0 to 1; null if it was not counted."""
-    in_flight: float | None
+    in_flight: Amount | None
     """I/Os in flight on average; null if it was not counted."""
     path: str | None = None
     """The PCI address of its controller; null if the host shows none."""
@@ -45,19 +46,19 @@ class PathLimitRecord(RecordValue):
 
     path: str
     """The PCI address of the controller."""
-    disks: int
+    disks: Number
     """Disks of the array on this path."""
     bw: Estimate
     """Bytes per second of all disks on this path together, at the limit."""
     iops: Estimate | None
     """I/Os per second of them, as the disks get them; null if they were not counted."""
-    fewer: int
+    fewer: Number
     """Disks of the smaller array on this path alone."""
-    more: int
+    more: Number
     """Disks of the largest one. `bw` and `iops` are what its disks do."""
     growth: Estimate
     """What the path does with more disks, divided by what it does with fewer."""
-    paths: int
+    paths: Number
     """The number of paths of a faster array with no more disks."""
     gain: Estimate
     """The throughput of that array, divided by that of the largest one on this path alone."""
@@ -93,17 +94,17 @@ class ScalingRecord(RecordValue):
 
     cell: str
     """The id of the cell. Its twin is the array, and its host arm is the single disk; see `reference` for others."""
-    level: int
+    level: Counted
     """0, 1, 5, 6 or 10."""
-    disks: int
+    disks: Number
     """Disks of the array."""
-    legs: int
+    legs: Number
     """2 for a stripe over two arrays with half of the disks each, else 1."""
-    ideal: float
+    ideal: Measured
     """The throughput that the level can deliver in this job, as a multiple of the single disk's."""
     why_ideal: str
     """How `ideal` follows from the level, in words."""
-    metrics: dict[str, ScalingMetric]
+    metrics: dict[MetricName, ScalingMetric]
     """`iops` and `bw`."""
     members: tuple[MemberRecord, ...]
     """The disks; empty if nothing was counted on them."""
@@ -142,14 +143,14 @@ class ArrayStateRecord(RecordValue):
     """The id of the cell on the optimal array: the same level, disks, chunk, layers, attachment and job."""
     state: ArrayState
     """`degraded`, or `rebuilding`."""
-    metrics: dict[str, ArrayStateMetric]
+    metrics: dict[MetricName, ArrayStateMetric]
     """`iops`, `bw`, `lat_mean` and `clat_p99`, if both cells have them in the same blocks."""
-    confidence: float
+    confidence: Confidence
     """The confidence of each interval alone."""
-    rebuilding: float | None
+    rebuilding: Amount | None
     """The share of the slices of the array in which the recovery ran, 0 to 1; null for `degraded`. Others do not
     count."""
-    rebuild_rate: float | None
+    rebuild_rate: Amount | None
     """Bytes per second of each member that the recovery completed meanwhile; null for `degraded`."""
     doubt: str
     """The failed checks because of which the figures are not a result; empty if no check failed."""

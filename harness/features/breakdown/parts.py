@@ -14,7 +14,7 @@ from statistics import fmean
 
 from harness.analysis import Estimate, estimate_added, estimate_overhead
 from harness.model.mode import Arm, Cell, Place
-from harness.model.values import RecordValue
+from harness.model.values import Amount, ArmName, Counted, Figure, Name, RecordValue
 
 ADDS_UP = 0.10
 """How far the sum of the parts may be from the measured added latency, as a share of it."""
@@ -202,9 +202,9 @@ class PartTime(RecordValue):
 
     part: PathPart
     """Its name."""
-    host: float | None
+    host: Figure | None
     """The mean on the host in seconds; null if an I/O of the host has no such part."""
-    guest: float
+    guest: Figure
     """The mean in the guest in seconds."""
     added: Estimate
     """What the guest adds in this part, in seconds. These values add up to `sum` of the breakdown."""
@@ -216,19 +216,19 @@ class BreakdownRecord(RecordValue):
 
     id: str
     """Scenario, mode and job, as in the id of a cell: `optane-passthrough-blk-randread-4k-qd1`."""
-    scenario: str
+    scenario: Name
     """Name of the scenario."""
-    host: str
+    host: Name
     """Name of the host in the lab file."""
-    disk: str
+    disk: Name
     """Name of the disk under test in the lab file."""
-    mode: str
+    mode: Name
     """Name of the attach mode."""
-    job: str
+    job: Name
     """The job's id."""
-    baseline: str
+    baseline: ArmName
     """The arm on the host that the guest is compared with: the twin of the mode, or `host` without one."""
-    blocks: int
+    blocks: Counted
     """The number of blocks. Each has a slice of both arms without tracing, one of both while the host is traced, and
     one of the guest while the guest is traced."""
     skipped: str | None
@@ -239,7 +239,7 @@ class BreakdownRecord(RecordValue):
     """The sum of what the parts add, in seconds: from the traced slices."""
     measured: Estimate | None = None
     """The added latency in the slices between them in which nothing was traced, in seconds."""
-    deviation: float | None = None
+    deviation: Figure | None = None
     """The sum against the measured added latency, as a share of it: 0.05 is 5 % more."""
     adds_up: bool | None = None
     """Whether the sum is within 10 % of the measured added latency."""
@@ -249,11 +249,11 @@ class BreakdownRecord(RecordValue):
     """How much tracing on the host adds to the latency in the guest, as a share of it."""
     host_cost: Estimate | None = None
     """How much tracing on the host adds to the latency there, as a share of it."""
-    followed: float | None = None
+    followed: Amount | None = None
     """The share of fio's I/Os in the guest that the traces show."""
-    kicked: float | None = None
+    kicked: Amount | None = None
     """The share of the I/Os of the guest for which it exited to KVM. The others were found by polling."""
-    interrupted: float | None = None
+    interrupted: Amount | None = None
     """The share of the I/Os of the guest whose interrupt the host's trace shows."""
     notes: tuple[str, ...] = ()
     """What a reader must know, one sentence each."""

@@ -147,9 +147,14 @@ def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
             yield from ((cell.id, note) for note in describe_state(cell.cached))
 
 
+def is_partial(cached: CachedRecord) -> bool:
+    """Whether the working set is larger than the memory that was available, so that only a part can be cached."""
+    return cached.available_bytes is not None and cached.working_set_bytes > cached.available_bytes
+
+
 def describe_state(cached: CachedRecord) -> Iterator[str]:
     """What is special about the state of a cache: too little memory, two states, nothing cached, nothing counted."""
-    if cached.is_partial and cached.available_bytes is not None:
+    if is_partial(cached) and cached.available_bytes is not None:
         yield (
             f"partly cached: the job uses {format_size(cached.working_set_bytes)}, and only "
             f"{format_size(cached.available_bytes)} of the host's memory were available"

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.analysis import METRICS, Estimate
 from harness.feature import FeatureReport, ReportPlace, Subject
+from harness.features.cached import is_partial
 from harness.model.mode import Place
 from harness.report.blocks import (
     Aside,
@@ -162,7 +163,7 @@ def _format_memory(cached: CachedRecord | None) -> str:
     size = format_size(cached.working_set_bytes)
     if cached.available_bytes is None:
         return size
-    partly = ", partly cached" if cached.is_partial else ""
+    partly = ", partly cached" if is_partial(cached) else ""
     return f"{size} of {format_size(cached.available_bytes)} available{partly}"
 
 

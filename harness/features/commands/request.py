@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, Strict
 
-from harness.analysis import CONFIDENCE, Change, Estimate, estimate_overhead, estimate_paired_change, mean_interval
+from harness.analysis import (
+    CONFIDENCE,
+    Better,
+    Change,
+    Estimate,
+    estimate_overhead,
+    estimate_paired_change,
+    mean_interval,
+)
 from harness.config.names import choices
 from harness.config.problems import matching, shown
 from harness.errors import MeasurementError
 from harness.model.attach import CACHES, Attach
 from harness.model.mode import Arm, Cell, Place
-from harness.model.values import Count, FileValue, Flag, Measured, RecordValue, Size, SomeSeconds
+from harness.model.values import Count, Counted, FileValue, Flag, Measured, Name, Number, RecordValue, Size, SomeSeconds
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
@@ -290,13 +298,13 @@ class CommandRecord(RecordValue):
     """`GROUP-command-NAME-MODE`."""
     name: str
     """Name of the command in the scenario."""
-    scenario: str
+    scenario: Name
     """Name of the scenario."""
-    host: str
+    host: Name
     """Name of the host in the lab file."""
-    disk: str
+    disk: Name
     """Name of the disk under test."""
-    mode: str
+    mode: Name
     """Name of the attach mode."""
     command: str
     """What sh ran."""
@@ -304,7 +312,7 @@ class CommandRecord(RecordValue):
     """The file system on the volume, with its mount options."""
     unit: str
     """The unit of the figures."""
-    better: str
+    better: Better
     """`higher` or `lower`: which figure is better."""
     on_host: tuple[Measured, ...]
     """The figures of the host by run; empty if it did not run there."""
@@ -318,11 +326,11 @@ class CommandRecord(RecordValue):
     """Loops per second of the CPU alone after each run on the host; empty without this control."""
     cpu_in_guest: tuple[Measured, ...] = ()
     """The same in the guest."""
-    cpus: dict[str, int] = field(default_factory=dict)
+    cpus: dict[str, Number] = field(default_factory=dict)
     """The CPUs of `host` and `guest`."""
-    most_written: int | None = None
+    most_written: Counted | None = None
     """The most bytes that a run wrote to the volume; null if it is not known."""
-    reads: dict[str, tuple[int, int]] = field(default_factory=dict)
+    reads: dict[str, tuple[Counted, Counted]] = field(default_factory=dict)
     """By side (`host`, `guest`): the bytes that the processes of all runs read, also from pipes and memory, and those
     that the volume gave. A side of which a run is not known is left out."""
 

@@ -16,7 +16,7 @@ from harness.config.names import LONGEST_NAME
 from harness.feature import Feature, ModeKeys, Subject, import_later
 from harness.model.attach import Attach, InContainer
 from harness.model.layout import Qcow2, RawFile, ZfsFile
-from harness.model.mode import Mode
+from harness.model.mode import IN_CONTAINER, Mode
 from harness.model.values import Flag, TomlTable
 from harness.scenario.scenario import Scenario
 
@@ -75,6 +75,11 @@ def find_problems(mode: Mode, beside: BesideVm) -> Iterator[str]:
         yield f"{asked} conflicts with attach.read_only = true; allowed: attach.read_only = false"
 
 
+def make_container_mode(mode: Mode) -> Mode:
+    """The same volume in a container instead of the VM, which is compared with this one."""
+    return replace(mode, name=f"{mode.name}-{IN_CONTAINER}", attach=InContainer(), base=mode, against=mode)
+
+
 def add_modes(scenario: Scenario, asked: Mapping[str, BesideVm]) -> tuple[Scenario, list[str]]:
     """The scenario with a further mode for each mode with a container, and the names that conflict.
 
@@ -85,7 +90,7 @@ def add_modes(scenario: Scenario, asked: Mapping[str, BesideVm]) -> tuple[Scenar
     for mode in scenario.modes:
         modes.append(mode)
         if asked.get(mode.name, BesideVm()).container:
-            inside = replace(mode.inside_container, attach=InContainer(unprivileged=asked[mode.name].unprivileged))
+            inside = replace(make_container_mode(mode), attach=InContainer(unprivileged=asked[mode.name].unprivileged))
             # The key is of the VM: a container has no machine type, no CPU model and no image.
             kept = {name: getattr(mode.guest, name) for name in _SHARED}
             modes.append(replace(inside, guest=replace(type(mode.guest)(), **kept)))

@@ -16,8 +16,19 @@ from harness.model.attach import Attach, Attachment
 from harness.model.base import Device, Kind
 from harness.model.guest import GuestOptions, compress_lists
 from harness.model.job import Job
-from harness.model.mode import Arm, Mode, Place, arms_of, find_setting_changes
-from harness.model.values import FileValue, RecordValue, format_field, names_of
+from harness.model.mode import Arm, MetricName, Mode, Place, arms_of, find_setting_changes
+from harness.model.values import (
+    Amount,
+    ArmName,
+    Confidence,
+    FileValue,
+    Name,
+    Number,
+    PValue,
+    RecordValue,
+    format_field,
+    names_of,
+)
 from harness.model.workloads import WorkloadTuple
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group, setups
@@ -257,11 +268,11 @@ host."""
 class StepRecord(RecordValue):
     """One arm of a decomposition, against the arm before it."""
 
-    arm: str
+    arm: ArmName
     """`host`, `twin:MODE` or `guest:MODE`."""
     change: str
     """The one thing that it changes against the arm before, in words; empty for the first arm."""
-    values: tuple[float, ...]
+    values: tuple[Amount, ...]
     """Its values in the order of the decomposition's rounds, in seconds, adjusted as those of `metrics`."""
     added: Estimate | None
     """What the step adds, in seconds. These values add up over the steps. Null for the first arm."""
@@ -269,7 +280,7 @@ class StepRecord(RecordValue):
     """What the step adds, as a share of the arm before. The values of 1 + overhead multiply. Null for the first arm."""
     so_far: Estimate | None
     """What this step and all steps before it add, as a share of the host. Null for the first arm."""
-    p_value: float | None
+    p_value: PValue | None
     """The p value of "the step changes nothing", not corrected; null for the first arm and after one round."""
     shown: bool
     """Whether the step changes anything at all, corrected for the number of steps (Holm)."""
@@ -283,23 +294,23 @@ class DecompositionRecord(RecordValue):
 
     id: str
     """`SCENARIO-NAME-JOB`, for example `decompose-attach-randread-4k-qd1`."""
-    scenario: str
+    scenario: Name
     """Name of the scenario."""
     name: str
     """Name of the decomposition in the scenario."""
     host: str
     """Name of the host in the lab file; empty if nothing was measured."""
-    disk: str
+    disk: Name
     """Name of the disk under test."""
-    job: str
+    job: Name
     """The job's id."""
-    metric: str
+    metric: MetricName
     """The metric of all values: `lat_mean`."""
-    rounds: tuple[int, ...]
+    rounds: tuple[Number, ...]
     """The rounds in which every arm of the decomposition was measured. The estimates use only these."""
-    left_out: tuple[int, ...]
+    left_out: tuple[Number, ...]
     """Rounds that have only some of the arms. They are not used."""
-    confidence: float
+    confidence: Confidence
     """The confidence of each interval alone."""
     steps: tuple[StepRecord, ...]
     """One entry per arm, beginning with the bare host; empty if the decomposition was skipped."""

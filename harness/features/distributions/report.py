@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import get_args
 
-from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, quantiles, reduce_bins, upper_end
+from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, reduce_bins, upper_end
+from harness.analysis.histogram import FEWEST_BEYOND
 from harness.analysis.metrics import Shown
 from harness.feature import FeatureReport
 from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, microseconds_cell
@@ -35,6 +37,28 @@ _POINTS_WITH_LABELS = 30
 
 CALLS: Mapping[Calls, str] = {"ios": "Latency", "syncs": "Latency of fdatasync"}
 """What the charts of these calls show."""
+
+
+def quantiles(histogram: LatencyHistogram, shares: Iterable[float]) -> list[float | None]:
+    """The latencies in seconds that these shares of the completions did not exceed, 0 to below 1.
+
+    Completions are spread evenly within a bin, so a value is at most one bin's width off. None where fewer than 10
+    completions lie beyond, as for `percentile`.
+    """
+    lows = sorted(histogram.bins)
+    reached = [0, *accumulate(histogram.bins[low] for low in lows)]
+    found: list[float | None] = []
+    at = 0
+    for share, place in sorted((share, place) for place, share in enumerate(shares)):
+        rank = share * reached[-1]
+        found += [None] * (place + 1 - len(found))
+        if reached[-1] - rank < FEWEST_BEYOND - 1e-6:
+            continue
+        while at < len(lows) - 1 and reached[at + 1] < rank:
+            at += 1
+        inside = (rank - reached[at]) / histogram.bins[lows[at]]
+        found[place] = (lows[at] + inside * (upper_end(lows[at], histogram.per_octave) - lows[at])) / 1e9
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,16 +24,15 @@ from typing import Any
 from harness.analysis import METRICS, Verdict, merged
 from harness.analysis.metrics import QUANTILES, Unit
 from harness.errors import ConfigError, MeasurementError, ResultsError
+from harness.export_formats import Gauge, GaugeSample, TypedColumn, Value, format_openmetrics, parquet_bytes
 from harness.features.exchange.document import Document, LatencySpread, ReportedDirection, ReportedJob, read_documents
 from harness.features.exchange.timeline import select_final
 from harness.files import open_regular, write_atomically
 from harness.measure.fio import is_ramp
 from harness.model.job import Job
 from harness.model.mode import ModeDetail, Place
-from harness.openmetrics import Gauge, GaugeSample, format_openmetrics
 from harness.results import Journal, Measurement, MetricRecord, Run, RunStore
 from harness.results.cells import CellRecord, Outcome
-from harness.results.store import TypedColumn, Value, parquet_bytes
 from harness.results.validity import split_by_length
 from harness.terminal import one_line
 from harness.units import short_size
@@ -338,7 +337,8 @@ def _collect_slices(store: RunStore, rows: Sequence[MeasurementRow]) -> dict[_Ke
             documents = _read(store.path / raw)
             for row, (document, ran) in zip(rows_of_raw, _match_rows(raw, rows_of_raw, documents), strict=True):
                 # fio-plot shows one fio. What several guests did together is in no output of fio.
-                if row.counts and row.job is not None and not row.measurement.of_several:
+                together = sum(not part.neighbour for part in row.measurement.parts)
+                if row.counts and row.job is not None and together <= 1:
                     mode = row.cell.mode_detail if row.cell and row.measurement.arm != Place.HOST else None
                     slices[_Key(row.disk, row.measurement.arm, mode, row.job)].append((document, ran))
     return slices

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.feature import OWN_JOBS, FeatureReport, ReportPlace
+from harness.feature import FeatureReport, ReportPlace, Subject
 from harness.model.job import FioSection
 from harness.report.blocks import Aside, Block, Code, Column, Fold, Heading, On, Row, Sentence, Table, TableCell
 from harness.report.section import Section
@@ -70,4 +70,7 @@ def _read_texts(run: Run, scenario: str, file: str) -> Iterator[tuple[str, str]]
         yield path, str(text)
 
 
-REPORT = FeatureReport(subject=OWN_JOBS, contents={ReportPlace.FINDINGS: fio_file_blocks})
+REPORT = FeatureReport(
+    subject=Subject(in_record=lambda cell: cell.job.from_file is not None),
+    contents={ReportPlace.FINDINGS: fio_file_blocks},
+)

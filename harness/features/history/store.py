@@ -21,13 +21,13 @@ from pydantic import JsonValue
 
 from harness.analysis import METRICS
 from harness.errors import ConfigError, HarnessError, ResultsError
+from harness.export_formats import TypedColumn, Value, parquet_bytes
 from harness.feature import SessionRuns
 from harness.files import sync, write_atomically
 from harness.report.numbers import count
 from harness.results import MetricRecord, Run, RunStore
 from harness.results.cells import CellRecord
 from harness.results.records import read_run_facts, read_scenario_facts
-from harness.results.store import TypedColumn, Value, parquet_bytes
 from harness.terminal import hide_password_of, hide_passwords
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from harness.config.names import LONGEST_NAME
-from harness.feature import OTHER_IO, Feature, ModeKeys, import_later
+from harness.feature import Feature, ModeKeys, Subject, import_later
 from harness.model.attach import Attach
-from harness.model.mode import MOST_GUESTS, Mode, Neighbour
+from harness.model.mode import Mode, Neighbour
 from harness.model.values import Flag, TomlTable
 from harness.scenario.scenario import Scenario
 
@@ -25,6 +25,19 @@ if TYPE_CHECKING:
     from harness.features.neighbours import measured
 else:
     (measured,) = import_later(__name__, "measured")
+
+
+MOST_GUESTS = 6
+"""Guests that a mode has at most. fio on the host runs once for each of them, through one connection: OpenSSH allows 10
+sessions in it (MaxSessions in sshd_config(5)), and virt-overhead needs three for itself."""
+BESIDE_NEIGHBOUR = "neighbour"
+"""The end of the name of a mode with a neighbour."""
+DURING_BACKUP = "backup"
+"""The end of the name of a mode whose disk is backed up meanwhile."""
+OTHER_IO = Subject(
+    in_cell=lambda cell, _slices: cell.mode.runs_with_others, in_record=lambda cell: cell.mode_detail.runs_with_others
+)
+"""Guests, neighbours and backups that run at the same time."""
 
 
 class OtherIo(TomlTable):
@@ -73,6 +86,16 @@ def find_problems(mode: Mode, others: OtherIo) -> Iterator[str]:
         )
 
 
+def make_neighbour_mode(mode: Mode, neighbour: Neighbour) -> Mode:
+    """The same mode while a neighbour runs, which is compared with this one."""
+    return replace(mode, name=f"{mode.name}-{BESIDE_NEIGHBOUR}", neighbour=neighbour, base=mode, against=mode)
+
+
+def make_backup_mode(mode: Mode) -> Mode:
+    """The same mode while its disk is backed up, which is compared with this one."""
+    return replace(mode, name=f"{mode.name}-{DURING_BACKUP}", backup=True, base=mode, against=mode)
+
+
 def add_modes(scenario: Scenario, asked: Mapping[str, OtherIo]) -> tuple[Scenario, list[str]]:
     """The scenario with a further mode for each mode with a neighbour or a backup, and the names that conflict.
 
@@ -84,9 +107,9 @@ def add_modes(scenario: Scenario, asked: Mapping[str, OtherIo]) -> tuple[Scenari
         others = asked.get(mode.name, OtherIo())
         modes.append(replace(mode, guests=others.guests))
         if others.neighbour is not None:
-            modes.append(mode.beside(others.neighbour))
+            modes.append(make_neighbour_mode(mode, others.neighbour))
         if others.backup:
-            modes.append(mode.during_backup)
+            modes.append(make_backup_mode(mode))
     adapted = replace(scenario, modes=tuple(modes))
     return adapted, list(_find_name_problems(adapted))
 

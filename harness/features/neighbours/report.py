@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from harness.analysis import METRICS, Estimate
-from harness.feature import OTHER_IO, FeatureReport, ReportPlace
-from harness.model.mode import DURING_BACKUP
+from harness.feature import FeatureReport, ReportPlace
+from harness.features.neighbours import DURING_BACKUP, OTHER_IO
 from harness.report.blocks import (
     MOST_DIFFERENCES,
     Aside,

@@ -18,8 +18,20 @@ from harness.features.search.curve import FEWEST_SAMPLES, LimitedBy, Load, Searc
 from harness.model.base import NONE
 from harness.model.job import Job, Workload
 from harness.model.layout import amplification
-from harness.model.mode import Arm, Cell, Place
-from harness.model.values import FileValue, Iodepth, Measured, RecordValue, SomeSeconds
+from harness.model.mode import Arm, Cell, MetricName, Place
+from harness.model.values import (
+    Amount,
+    ArmName,
+    Confidence,
+    Counted,
+    Figure,
+    FileValue,
+    Iodepth,
+    Measured,
+    Name,
+    RecordValue,
+    SomeSeconds,
+)
 from harness.model.workloads import OneWorkload
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp
@@ -206,7 +218,7 @@ def _find_workload_problems(key: str, workload: Workload, scenario: Scenario) ->
 class SearchedRate(RecordValue):
     """One rate on one arm: a point of the curve of latency over load."""
 
-    rate: int | None
+    rate: Counted | None
     """I/Os per second requested; null for as many as possible."""
     iops: tuple[Measured, ...]
     """I/Os per second by block."""
@@ -214,13 +226,13 @@ class SearchedRate(RecordValue):
     """The metric in seconds, by block. Blocks with too few I/Os are left out."""
     reached: bool
     """Whether the arm completed at least 95 % of the rate. If not, the rate counts as above the bound."""
-    latency: float | None
+    latency: Measured | None
     """The curve at this rate, in seconds; null if the rate was not reached, or has fewer than two values."""
-    low: float | None
+    low: Amount | None
     """The lower end of the curve's interval; null as for `latency`."""
-    high: float | None
+    high: Amount | None
     """The upper end of the curve's interval; null as for `latency`."""
-    cpu: float | None
+    cpu: Figure | None
     """CPU time of the host for an I/O in seconds, without fio's own; null if it was not counted."""
 
 
@@ -228,15 +240,15 @@ class SearchedRate(RecordValue):
 class SearchArm(RecordValue):
     """The result of a search on one arm."""
 
-    arm: str
+    arm: ArmName
     """`host`, `twin:MODE` or `guest:MODE`."""
     limited_by: LimitedBy | None
     """What ends the loads that keep the bound; null if too little was measured."""
-    iops: float | None
+    iops: Measured | None
     """The highest load that keeps the bound; null if no measured load does, or if too little was measured."""
-    low: float | None
+    low: Amount | None
     """The lower end of the interval of `iops`; null if not even the lowest rate surely keeps the bound."""
-    high: float | None
+    high: Amount | None
     """The upper end of the interval of `iops`; null if no higher rate was measured."""
     rates: tuple[SearchedRate, ...]
     """The rates in the order of the load; empty if the arm was not measured."""
@@ -252,23 +264,23 @@ class SearchRecord(RecordValue):
     """`GROUP-search-NAME`: the group of its measurements in the journal."""
     name: str
     """Name of the search in the scenario."""
-    scenario: str
+    scenario: Name
     """Name of the scenario."""
-    host: str
+    host: Name
     """Name of the host in the lab file."""
-    disk: str
+    disk: Name
     """Name of the disk under test."""
-    job: str
+    job: Name
     """The id of the job at full speed."""
-    metric: str
+    metric: MetricName
     """The latency: `clat_p99`, ..."""
-    bound: float
+    bound: Measured
     """The bound in seconds."""
-    highest: int | None
+    highest: Counted | None
     """The highest rate that may be measured; null for no limit."""
-    confidence: float
+    confidence: Confidence
     """The confidence of each interval alone."""
-    rounds: int
+    rounds: Counted
     """Rounds of the search."""
     stopped: str | None
     """Why no further round was measured; null if the run ended before."""

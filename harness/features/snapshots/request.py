@@ -16,7 +16,7 @@ from harness.model.attach import Attach
 from harness.model.job import Job
 from harness.model.layout import LvmThin, Qcow2, Rbd, Zvol
 from harness.model.mode import Arm, Cell, Mode, Place
-from harness.model.values import Count, FileValue, Measured, RecordValue, SomeSeconds
+from harness.model.values import Amount, Count, FileValue, Measured, Name, RecordValue, SomeSeconds
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
@@ -140,15 +140,15 @@ class SnapshotRecord(RecordValue):
     """`GROUP-snapshot-NAME-MODE-JOB`."""
     name: str
     """Name of the request in the scenario."""
-    scenario: str
+    scenario: Name
     """Name of the scenario."""
-    host: str
+    host: Name
     """Name of the host in the lab file."""
-    disk: str
+    disk: Name
     """Name of the disk under test."""
-    mode: str
+    mode: Name
     """Name of the attach mode."""
-    job: str
+    job: Name
     """The job that ran in the guest."""
     kind: str
     """What took the snapshots, and of what."""
@@ -156,13 +156,13 @@ class SnapshotRecord(RecordValue):
     """I/Os per second without a snapshot, by pair of slices."""
     beside: tuple[Measured, ...]
     """The same in the slices with a snapshot."""
-    slowest_alone: tuple[float, ...]
+    slowest_alone: tuple[Amount, ...]
     """The longest time of an I/O without a snapshot, by pair."""
-    slowest_beside: tuple[float, ...]
+    slowest_beside: tuple[Amount, ...]
     """The same in the slices with a snapshot."""
-    taking: tuple[float, ...]
+    taking: tuple[Amount, ...]
     """How long taking the snapshot took, by pair."""
-    removing: tuple[float, ...]
+    removing: tuple[Amount, ...]
     """How long removing it took, by pair."""
     raw: tuple[str, ...]
     """fio's outputs, as paths relative to the run's directory."""

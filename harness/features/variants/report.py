@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from harness.analysis import METRICS, Estimate
-from harness.feature import STACKS, FeatureReport, ReportPlace
+from harness.feature import FeatureReport, ReportPlace, Subject
 from harness.model.mode import ModeVariant
 from harness.report.blocks import (
     MOST_DIFFERENCES,
@@ -135,4 +135,7 @@ def _brief(title: str, cells: Sequence[CellRecord]) -> str:
     return f"{title}: {counts}; the worst: {_sentence(worst)}"
 
 
-REPORT = FeatureReport(subject=STACKS, contents={ReportPlace.DIFFERENCES: variant_blocks})
+REPORT = FeatureReport(
+    subject=Subject(in_record=lambda cell: cell.mode_detail.variant is not None),
+    contents={ReportPlace.DIFFERENCES: variant_blocks},
+)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.feature import FeatureReport, ReportPlace, Subject
 from harness.model.counters import Transferred
 from harness.model.layout import OnZfs
-from harness.model.values import RecordValue
+from harness.model.values import Amount, RecordValue
 from harness.report.blocks import MOST_LISTED, Aside, Block, Column, Heading, Row, first, make_table
 from harness.report.numbers import significant
 from harness.report.section import Section
@@ -24,9 +24,9 @@ _STANDS_OUT = 2.0
 class MovedBytes(RecordValue):
     """Bytes of the disks below an arm for each byte that fio read or wrote there, over all slices."""
 
-    read: float
+    read: Amount
     """Bytes that the disks read."""
-    written: float
+    written: Amount
     """Bytes that they wrote."""
 
     @property

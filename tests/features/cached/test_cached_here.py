@@ -16,6 +16,7 @@ import pytest
 
 from harness.analysis import Verdict
 from harness.events import Events
+from harness.features.cached import is_partial
 from harness.lab.facts import HostFacts
 from harness.lab.inventory import DiskByFile
 from harness.layout.build import Layouts
@@ -116,7 +117,7 @@ def test_a_file_that_fits_into_memory_is_served_from_it_within_two_percent_of_th
             assert share.share == pytest.approx(1.0, abs=0.02)
         assert cell.cached.working_set_bytes == layouts.span
         assert cell.cached.memory_bytes is not None
-        assert not cell.cached.is_partial
+        assert not is_partial(cell.cached)
         (direct,) = [check for check in cell.validity if check.check == "bytes host"]
         assert direct.ok, direct.detail
         void = cell_of(UNDECLARED, undeclared, layouts.span)

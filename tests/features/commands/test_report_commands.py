@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.analysis import Better
 from harness.features.commands.report import command_blocks, describe_command, describe_cpu, describe_side
 from harness.features.commands.request import CommandRecord, note_ignored_flushes
 from harness.model.attach import Attach
@@ -32,7 +33,7 @@ def record_of(
     guest: float,
     *,
     mode: str = "raw",
-    better: str = "higher",
+    better: Better = "higher",
     cpu: float = 1.0,
     cpus: dict[str, int] | None = None,
 ) -> CommandRecord:
@@ -81,7 +82,7 @@ def section_of(run: Run, records: Sequence[CommandRecord] = ()) -> Section:
         (10e6, 1e6, "lower", "which is impossible if both store what they sync"),
     ],
 )
-def test_the_side_that_is_responsible_is_named(run: Run, host: float, guest: float, better: str, side: str) -> None:
+def test_the_side_that_is_responsible_is_named(run: Run, host: float, guest: float, better: Better, side: str) -> None:
     record = record_of(run, host, guest, better=better)
     assert side in describe_side(record, section_of(run, [record]))
 
@@ -135,7 +136,7 @@ def test_the_cpu_alone_is_told_from_the_path_to_the_disk(run: Run) -> None:
 
 
 @pytest.mark.parametrize("better", ["higher", "lower"])
-def test_what_remains_beside_the_cpu_is_the_ratio_of_both(run: Run, better: str) -> None:
+def test_what_remains_beside_the_cpu_is_the_ratio_of_both(run: Run, better: Better) -> None:
     figures = (1000.0, 500.0) if better == "higher" else (500.0, 1000.0)
     left = record_of(run, *figures, better=better, cpu=0.8).loss_beside_cpu
     assert left is not None

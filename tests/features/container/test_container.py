@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import RootModel
 
+from harness.features.container import make_container_mode
 from harness.features.container.lxc import Container, choose_cpus, make_config, parse_container, parse_io_stat
 from harness.guest.protocol import GuestDisk
 from harness.lab.guard.writable import issue
@@ -34,7 +35,7 @@ from tests.build import build_measurement, optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load
 
 VM = Mode("lvm", Lvm(), Attach(), GuestOptions(vcpus=2, memory=parse_size("1 GiB"), machine="q35"))
-INSIDE = VM.inside_container
+INSIDE = make_container_mode(VM)
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=2)
 FILE = """
 title = "VM or container?"
@@ -265,7 +266,7 @@ def test_files_of_others_in_the_directory_stay(tmp_path: Path) -> None:
 def measured() -> Any:
     (lvm,) = (mode for mode in optane().modes if mode.name == "lvm")
     host = next(mode for mode in optane().modes if mode.attach is None)
-    scenario = replace(optane(), modes=(host, lvm, lvm.inside_container))
+    scenario = replace(optane(), modes=(host, lvm, make_container_mode(lvm)))
 
     def speed(arm: Arm, _job: Job) -> float:
         if arm.place is not Place.GUEST or arm.mode is None:

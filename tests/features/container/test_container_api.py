@@ -11,6 +11,7 @@ import pytest
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
+from harness.features.container import make_container_mode
 from harness.features.container.lxc import ContainersBesideVms
 from harness.features.container.proxmox import make_template
 from harness.guest.protocol import GuestDisk
@@ -36,7 +37,7 @@ from tests.unit.test_proxmox_backend import HOST, LVM, RAW, RULES, RUN, SPAN, le
 
 __all__ = ["client", "node", "serving", "shell"]
 
-INSIDE = LVM.inside_container
+INSIDE = make_container_mode(LVM)
 OTHERS = 9005
 WITH_STORAGE = replace(RULES, container_storage="local-lvm", vmids=(9000, 9009))
 READ = "version=6.0.4\ncpuset.cpus.effective=2-3\nmemory.max=805306368\nroot=100000\nseccomp=2\n"
@@ -168,7 +169,7 @@ def test_an_id_that_somebody_takes_first_is_left_to_him(client: Client, shell: N
 @pytest.mark.parametrize(
     ("mode", "rules", "said"),
     [
-        (RAW.inside_container, WITH_STORAGE, "raw is none: measure lvm, lvm-thin or zvol"),
+        (make_container_mode(RAW), WITH_STORAGE, "raw is none: measure lvm, lvm-thin or zvol"),
         (replace(INSIDE, guest=GuestOptions(pin_vcpus=("1",))), WITH_STORAGE, "leave out pin_vcpus"),
         (replace(INSIDE, guest=GuestOptions(vcpus=9)), WITH_STORAGE, "but the host has 4"),
         (INSIDE, replace(RULES, container_storage="local"), "local does not accept rootdir: name another one"),

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.events import Events
+from harness.features.container import make_container_mode
 from harness.features.container.lxc import ContainersBesideVms
 from harness.guest.proxmox.backend import ProxmoxHypervisor
 from harness.guest.proxmox.client import Client
@@ -27,7 +28,7 @@ from tests.unit.test_proxmox_backend import HOST, LVM, RULES, RUN, SPAN, left
 
 __all__ = ["client", "node", "serving", "shell"]
 
-INSIDE = LVM.inside_container
+INSIDE = make_container_mode(LVM)
 HAS_LXC = "version=6.0.4\ngroups=cgroup2fs\ncommon=yes\n"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.events import Events
+from harness.features.container import make_container_mode
 from harness.features.container.lxc import start_container
 from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.created import CreationLog, read_log
@@ -24,7 +25,7 @@ from tests.build import RUN_ID
 from tests.unit.loop_disks import loop, require, sparse
 from tests.unit.test_measure_blocks import LVM, MIB, READ, SPAN, WRITE, programs_in, ran_in, undisturbed
 
-INSIDE = LVM.inside_container
+INSIDE = make_container_mode(LVM)
 ARMS = (Arm(Place.HOST), Arm(Place.TWIN, LVM), Arm(Place.GUEST, INSIDE))
 # The mounts of the configuration, in name spaces of its own. $2: the directory of the containers, $4: the name.
 START = r"""

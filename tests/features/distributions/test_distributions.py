@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from harness.analysis import Calls, LatencyHistogram
-from harness.features.distributions.report import find_distributions, find_load_curves, group_by_depth
+from harness.analysis import Calls, LatencyHistogram, percentile, reduce_bins
+from harness.features.distributions.report import find_distributions, find_load_curves, group_by_depth, quantiles
 from harness.features.variants import Variant
 from harness.report.draw import log_axis
 from harness.report.order import arm_blocks, blocks_by_depth, order_sentence
 from harness.report.section import WorkloadCells, find_sections
 from harness.results import CellRecord, Run
-from tests.build import optane, synthetic_run
+from tests.build import lognormal, optane, synthetic_run
 from tests.unit.pages import Page, figures, page
 
 MODES = ["host", "passthrough", "lvm"]
@@ -307,3 +307,24 @@ def test_variants_are_shown_by_their_names() -> None:
     names = [trace["name"] for trace in figure(charts(run), "histogram-ios", 32)["data"]]
     assert names[0] == "host"
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.99, 0.999])
+def test_its_quantiles_differ_by_less_than_a_bin_from_those_of_fio(sigma: float, share: float) -> None:
+    bins = lognormal(sigma)
+    few = reduce_bins(bins)
+    (found,) = quantiles(few, [share])
+    exact = percentile(bins, share)
+    assert exact is not None
+    assert found == pytest.approx(exact, rel=1 / few.per_octave)
+
+
+def test_quantiles_end_where_fewer_than_ten_ios_are_slower() -> None:
+    histogram = LatencyHistogram(8, {1024: 900, 8192: 100})
+    assert quantiles(histogram, [0.99, 0.5, 0.991, 0.0]) == [
+        pytest.approx(9.1136e-6),
+        pytest.approx(1.0951e-6, rel=1e-3),
+        None,
+        pytest.approx(1.024e-6),
+    ]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.export_formats import TypedColumn, parquet_bytes
 from harness.features.history.store import HISTORY_COLUMNS
-from harness.results.store import TypedColumn, parquet_bytes
 
 DAY = 86_400.0
 _NAMED: Sequence[TypedColumn[dict[str, Any]]] = [

@@ -13,6 +13,7 @@ import pytest
 from harness.analysis import IN_ORDER
 from harness.errors import GuestError
 from harness.features.borrow.hypervisor import refuse_others
+from harness.features.neighbours import make_backup_mode
 from harness.features.neighbours.measured import check_backup, measure_others, note_lost_backups
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.guest import LibvirtBackup, build_backup_xml
@@ -34,7 +35,7 @@ from tests.build import A_SLICE, optane, synthetic_run
 from tests.unit.test_scenario_load import complaint, load
 
 ALONE = Mode("lvm", Lvm(), Attach())
-DURING = ALONE.during_backup
+DURING = make_backup_mode(ALONE)
 JOB = Job("randread", 4096, iodepth=1, ramp=0, seconds=2)
 ARM = Arm(Place.GUEST, DURING)
 FILE = """

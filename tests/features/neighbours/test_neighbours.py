@@ -12,6 +12,7 @@ import pytest
 
 from harness.features.decompose.records import compare_arms
 from harness.features.io_costs.report import average_costs
+from harness.features.neighbours import make_neighbour_mode
 from harness.features.neighbours.measured import check_together, compute_jain_index, estimate_fairness
 from harness.features.write_limit.fitting import slice_rate
 from harness.model.attach import Attach
@@ -50,7 +51,7 @@ guests = 4
 """
 NOISY = Neighbour(parse_workload("randwrite-4k"), 32)
 ALONE = Mode("alone", Lvm(), Attach())
-BESIDE = ALONE.beside(NOISY)
+BESIDE = make_neighbour_mode(ALONE, NOISY)
 FOUR = Mode("four", Lvm(), Attach(), guests=4)
 JOB = Job("randread", 4096, iodepth=1, ramp=0.1, seconds=0.5)
 
