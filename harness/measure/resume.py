@@ -250,19 +250,16 @@ def _find_damage(store: RunStore, run: Run, journal: Journal) -> Iterator[str]:
             what = f"{_list_rounds(counted)} of {group.id}"
             yield f"its results have abandoned {what}, but its {store.journal_path.name} lacks that"
     for slice_ in journal.misplaced():
-        yield f"{_name_line(store, slice_)} has a measurement that round {slice_.round} of {slice_.group} did not plan"
+        lines = enumerate(store.journal_path.read_bytes().splitlines(), start=1)
+        at = next(number for number, line in lines if f'"{slice_.raw}"'.encode() in line)
+        of = f"{slice_.job} by {slice_.arm}, block {slice_.block}"
+        yield f"line {at} of {store.journal_path.name} ({of}) was not planned in round {slice_.round} of {slice_.group}"
     for slice_ in journal.measurements:
         of = f"a measurement of {slice_.job} in round {slice_.round} of {slice_.group}"
         if not (store.path / slice_.raw).is_file():
             yield f"fio's output of {of} is missing, {slice_.raw}; or it is of another run"
         if slice_.started > time.time() + _CLOCKS_DIFFER_SECONDS:
             yield f"{of} began in the future: {store.journal_path.name} or the clock of this machine is wrong"
-
-
-def _name_line(store: RunStore, slice_: Measurement) -> str:
-    lines = store.journal_path.read_bytes().splitlines()
-    number = next(number for number, line in enumerate(lines, start=1) if f'"{slice_.raw}"'.encode() in line)
-    return f"line {number} of {store.journal_path.name} ({slice_.job} by {slice_.arm}, block {slice_.block})"
 
 
 def _list_rounds(numbers: Sequence[int]) -> str:

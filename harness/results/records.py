@@ -13,7 +13,7 @@ from pydantic import JsonValue, ValidationError
 
 from harness.analysis import Estimate
 from harness.model.disk import DiskRecord
-from harness.model.values import Moment, Name, RecordValue
+from harness.model.values import Moment, Name, Number, RecordValue
 from harness.model.workloads import Conditioning
 from harness.results.cells import CellRecord
 from harness.units import format_size
@@ -240,7 +240,7 @@ class JudgedRecord(RecordValue):
 class Run(RecordValue):
     """The complete results.json."""
 
-    schema: int
+    schema: Number
     """Version of this format. A reader refuses a newer one."""
     run: RunInfo
     """The run itself."""

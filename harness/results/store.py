@@ -66,7 +66,7 @@ def _require_names(run: Run) -> None:
     """ValueError if two records have one name, or a record of a feature is of a cell that the run does not have."""
     cells = {cell.id for cell in run.cells}
     for key, records in {"cells": run.cells, "groups": run.groups, **run.of_features}.items():
-        names = [getattr(record, "id", "") or record.cell for record in records]
+        names = [record.id if hasattr(record, "id") else record.cell for record in records]
         if len(set(names)) < len(names):
             raise ValueError(f"{key}: {next(name for name in names if names.count(name) > 1)} is there twice")
         for lost in {getattr(record, of, None) for record in records for of in ("cell", "optimal")} - cells - {None}:
@@ -360,7 +360,7 @@ class RunStore:
         try:
             document = parse_json(text, "it", ResultsError, most_bytes=_DOCUMENT_BYTES)
         except ResultsError as error:
-            raise _unreadable(self.results_path, error.message) from None
+            raise _unreadable(self.results_path, _find_infinite(text) or error.message) from None
         if problem := find_impossible_number(document):
             raise _unreadable(self.results_path, problem)
         version = document.get("schema") if isinstance(document, dict) else None
@@ -412,10 +412,11 @@ class JournalTail:
             if not line.strip():
                 continue
             try:
-                document = parse_json(line, f"line {number}", ResultsError, most_bytes=_DOCUMENT_BYTES)
+                document = parse_json(line, "it", ResultsError, most_bytes=_DOCUMENT_BYTES)
             except ResultsError as error:
-                if line.count(b"{") == line.count(b"}") > 0:
-                    raise _unreadable(self._path, error.message) from None
+                if line.startswith(b"{") and line.count(b"{") == line.count(b"}"):
+                    why = _find_infinite(line) or error.message
+                    raise _unreadable(self._path, f"line {number}: {why}") from None
                 name = self._path.name
                 notes.append(f"{name}: line {number} is truncated and was left out; the other lines are complete")
                 continue
@@ -433,13 +434,14 @@ class JournalTail:
         return Journal(tuple(measurements), tuple(rounds), tuple(notes), tuple(writes))
 
 
+def _find_infinite(text: bytes) -> str | None:
+    with suppress(ValueError, RecursionError):
+        return find_impossible_number(json.loads(text))
+    return None
+
+
 def _joined(first: Journal, then: Journal) -> Journal:
-    return Journal(
-        first.measurements + then.measurements,
-        first.rounds + then.rounds,
-        first.notes + then.notes,
-        first.writes + then.writes,
-    )
+    return Journal(*(getattr(first, field.name) + getattr(then, field.name) for field in fields(Journal)))
 
 
 def _dump(adapter: TypeAdapter[Any], value: object, path: Path, *, indent: int | None) -> str:
