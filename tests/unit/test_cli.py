@@ -290,3 +290,31 @@ def test_the_answers_of_a_run_in_a_read_only_directory_are_printed(
     assert "index.html" not in printed.out
     assert f"{store.report_path} cannot be written: Read-only file system\n  -> check that" in printed.err
     assert not form or json.loads(printed.out)["report"] is None
+
+
+def test_run_names_the_nearest_option_for_one_that_pytest_does_not_know(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "harness.cli", "run", f"--project={tmp_path}", "--profil=smoke", "--durations=3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert '  --profil: (did you mean "--profile"?)' in done.stderr
+    assert "--durations:" not in done.stderr
+
+
+_INTERRUPTED_WHILE_IT_IMPORTS = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == "harness.cli.runs":
+            os.kill(os.getpid(), signal.SIGINT)
+
+from harness import main
+sys.meta_path.insert(0, Finder())
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_before_a_command_is_loaded_ends_it_with_one_line() -> None:
+    command = [sys.executable, "-c", _INTERRUPTED_WHILE_IT_IMPORTS, "report"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "virt-overhead: interrupted\n")

@@ -220,3 +220,10 @@ def test_a_missing_secret_is_reported_with_its_key(
     with pytest.raises(ConfigError) as error:
         read(source)
     assert error.value.message.startswith(f"{WHERE}: {said}")
+
+
+@pytest.mark.parametrize("name", ["$NOT_SET", "${NOT_SET}"])
+def test_a_variable_is_named_without_the_sign_of_the_shell(name: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read(SecretSource(env=name))
+    assert error.value.hint == 'name it without `$`: env = "NOT_SET"'

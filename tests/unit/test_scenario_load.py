@@ -242,6 +242,7 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw, seqtrim, 
         ),
         ('["host", "lvm"]', '"host"', 'modes = "host": must be a list in brackets'),
         ('title = "A disk"', "", "title: missing, and it has no default"),
+        ('write_rate = "1 GiB/s"', "", 'write_rate: missing, and it has no default; for example "500 MiB/s"'),
         ('"A disk"', "4", "title = 4: must be text in quotes"),
         (
             "randread-4k",
