@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from harness.errors import Unsupported
+from harness.errors import ConfigError, Unsupported
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
     from harness.guest.protocol import GuestDisk, Hypervisor, System
     from harness.guest.proxmox.client import Client
     from harness.image import ImageSet
+    from harness.lab.counters import CycleCounting, Cycles
     from harness.lab.created import CreationLog, Entry, Removal, Thing
     from harness.lab.facts import Described, HealthFound, HostFacts
     from harness.lab.guard import Writable
     from harness.lab.hosts import Host
-    from harness.lab.inventory import HostSpec, StorageKind
+    from harness.lab.inventory import HostSpec, Inventory, StorageKind
     from harness.lab.storages import FoundStorage
     from harness.lab.transport.base import Runner
+    from harness.layout import NetworkDisk
     from harness.layout.build import Rebuild
     from harness.layout.regions import Need, Region
-    from harness.layout.source import NetworkDisk
     from harness.layout.storage import VolumeKind
     from harness.measure.platform import Platform
     from harness.measure.prepare import FilledRegions
@@ -92,6 +93,18 @@ class PlannedRuns:
     lab: str
     """The lab file in words."""
     verbose: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedLab:
+    """The lab that is measured without a lab file, on this machine."""
+
+    list_hosts: Callable[[], Inventory]
+    run: Callable[[ImageSet, Events], AbstractContextManager[HostSpec]]
+    """Its only host, of the kind `embedded`, for the duration of a block. Raises LabUnavailable."""
+    read_running_host: Callable[[], HostSpec]
+    """The host, if it runs already. Raises LabUnavailable if it does not."""
+    is_running: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +227,23 @@ class DiskPrograms:
     """Temperature and wear of a disk now."""
     describe_arrays: Callable[[Runner, HostFacts, Mapping[str, DiskFacts]], Described]
     """The disks by their kernel names, with what is known of the array that one is."""
+
+
+class CountedCycles(Protocol):
+    """The cycles of a host's CPUs over some time."""
+
+    def between(self, begun: float, ended: float) -> Cycles:
+        """The cycles between two moments of the host's uptime, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleCounter:
+    """Counts the cycles of a host's CPUs while slices run."""
+
+    probe: Callable[[Runner, HostFacts], CycleCounting]
+    """Whether they can be counted. Raises HostError."""
+    count: Callable[[Runner, float], CountedCycles]
+    """Counts for so many seconds. Raises HostError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,7 +372,7 @@ class FeatureRecords:
 
 
 _OfRuns = RunOption | RunSwitch | FeatureLimit | FeatureTables | ModeKeys | Conditioner
-Brought = _OfRuns | DiskServer | DiskPrograms | FeatureStorage | GuestImages
+Brought = _OfRuns | CycleCounter | DiskServer | DiskPrograms | EmbeddedLab | FeatureStorage | GuestImages
 """What the kernel finds by its type (`list_brought`)."""
 
 
@@ -398,6 +428,8 @@ class Feature:
     brings: tuple[Brought, ...] = ()
     announce: Callable[[PlannedRuns], Iterable[str]] = lambda _runs: ()
     """What the user reads before anything is measured, in lines."""
+    print_runs: Callable[[SessionRuns, pytest.TerminalReporter], None] = lambda _runs, _reporter: None
+    """Prints more about the runs after the answers of all of them."""
     provenance: Callable[[Host, ImageSet], Mapping[str, JsonValue]] = lambda _host, _images: {}
     """What a run records of its host, by key of `provenance` in results.json."""
     about_lab: Callable[[Run], Iterable[str]] = lambda _run: ()
@@ -581,6 +613,15 @@ def storage_scripts(*names: str) -> str:
         return storage.key in names or (storage.kind.space in names and f"space_{storage.kind.space}" in storage.script)
 
     return "".join(f"{storage.script}\n" for storage in list_brought(FeatureStorage) if is_needed(storage))
+
+
+def embedded_lab() -> EmbeddedLab:
+    """The lab that is measured without a lab file. Raises ConfigError if no feature brings it."""
+    if (lab := find_brought(EmbeddedLab)) is None:
+        raise ConfigError(
+            "this installation has no embedded lab", hint="name a lab file: virt-overhead init writes one"
+        )
+    return lab
 
 
 def array_maker() -> ArrayMaker:

@@ -19,6 +19,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from pydantic import JsonValue, TypeAdapter
 
 from harness.analysis import Sequential
+from harness.config.names import RunId
 from harness.features.steady.measuring import make_record
 from harness.features.variants import Variant, in_variants
 from harness.lab.transport.base import Runner
@@ -48,7 +49,6 @@ from harness.results import (
 from harness.results.journal import BackupCounts
 from harness.results.judging import correct_records
 from harness.results.validity import drift_checks, drift_notes, host_drift
-from harness.run_id import RunId
 from harness.scenario.plan import Plan, plan_for
 from harness.scenario.scenario import PRESETS, Scenario
 from harness.scenario.setups import Group

@@ -33,12 +33,13 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import harness
+from harness.config.names import RunId
 from harness.console import CleanConsole
 from harness.errors import MeasurementError
 from harness.events import Events
 from harness.feature import feature_records
+from harness.features.embedded.lab_host import inventory as embedded_inventory
 from harness.files import shipped
-from harness.lab.embedded import inventory as embedded_inventory
 from harness.lab.inventory import HostSpec
 from harness.lab.lab_file import load_lab
 from harness.lab.transport.base import Runner
@@ -53,7 +54,6 @@ from harness.report.html import render_html
 from harness.report.markdown import markdown_table
 from harness.report.terminal import overhead_table, summary_lines
 from harness.results import Measurement, Run, RunStore
-from harness.run_id import RunId
 from harness.scenario.load import load_scenario
 from harness.scenario.plan import Plan, expand, plan_for
 from harness.scenario.scenario import Scenario

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from docs.website.tables import format_table, quote
-from harness.features.published.figures import links
-from harness.files import shipped
-from harness.lab.embedded.disks import (
+from harness.features.embedded.disks import (
     CONTROLLER_DISKS,
     CONTROLLERS,
     DISKS,
@@ -15,6 +13,8 @@ from harness.lab.embedded.disks import (
     ScsiDisk,
     SimulatedDisk,
 )
+from harness.features.published.figures import links
+from harness.files import shipped
 from harness.model.attach import Attach
 from harness.model.job import Workload
 from harness.model.workloads import NAMED, Named

@@ -14,7 +14,7 @@ from gettext import gettext
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from harness.cli import labs, runs
+from harness.cli import runs
 from harness.cli.common import FAILED, USAGE, add_json
 from harness.config.names import choices, near
 from harness.errors import ConfigError, HarnessError
@@ -91,15 +91,7 @@ def make_parser() -> Command:
     parser.set_defaults(run=runs.show)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(metavar="COMMAND")
-    for add in (
-        labs.add_quickstart,
-        labs.add_run,
-        labs.add_images,
-        labs.add_lab,
-        runs.add_report,
-        labs.add_reap,
-        *load_verbs(),
-    ):
+    for add in (runs.add_run, runs.add_images, runs.add_report, runs.add_reap, *load_verbs()):
         add(commands)
     return parser
 

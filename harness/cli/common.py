@@ -40,7 +40,7 @@ def print_json(value: object) -> None:
     print(clean_json(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False, default=str)))
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
+def add_run_argument(parser: argparse.ArgumentParser) -> None:
     """Add the argument RUN as `path`: the run that the command reads, by default the newest one."""
     parser.add_argument(
         "path",

@@ -1,18 +1,81 @@
-"""The command report, and, without a command, what comes next in this directory."""
+"""The commands run, report, images and reap, and, without a command, what comes next in this directory.
+
+`run` is pytest with the plugin.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from harness.cli.common import REPORTS, add_json, add_run, print_json
+from harness.cli.common import (
+    FAILED,
+    REPORTS,
+    add_json,
+    add_run_argument,
+    chosen_inventory,
+    print_json,
+    terminal_events,
+)
 from harness.errors import ConfigError, HarnessError, ResultsError
+from harness.events import Events, Note
+from harness.feature import embedded_lab
+from harness.files import shipped
 from harness.terminal import unfiltered
+
+if TYPE_CHECKING:
+    from harness.lab.inventory import HostSpec, Inventory
+
+
+def add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="measure: pytest with all its options, from any directory (`run -- --help` lists them)",
+        epilog="All further options go to pytest: -k optane, --collect-only, --profile=standard, --scenarios=DIR",
+        example="virt-overhead run -k optane --profile=standard",
+        takes_rest=True,
+    )
+    run.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> NoReturn:
+    measure([word for word in options.rest if word != "--"])
+
+
+def measure(arguments: Sequence[str]) -> NoReturn:
+    """Replace this process by pytest on the shipped test body. The user's project is the current directory."""
+    command = [sys.executable, "-P", "-m", "pytest", *pytest_arguments(Path.cwd(), arguments)]
+    sys.stdout.flush()
+    os.execv(sys.executable, command)
+
+
+def pytest_arguments(project: Path, arguments: Sequence[str], cells: Sequence[str] = ()) -> list[str]:
+    """What pytest gets to measure for the directory `project`; only the cells with these ids, if there are some.
+
+    pytest's configuration files in that directory do not apply: they are for the user's own tests.
+    """
+    from harness.pytest_entry import PLUGIN
+
+    bodies = shipped("scenarios")
+    # With this rootdir, the ids of cells are the same here and in a checkout: scenarios/test_overhead.py::...
+    root = bodies.parent
+    body = str(bodies / "test_overhead.py")
+    return [
+        *("-p", PLUGIN),
+        *("-c", os.devnull),
+        f"--rootdir={root}",
+        f"--confcutdir={root}",
+        *("-o", f"cache_dir={project / '.pytest_cache'}"),
+        "-rfEs",
+        f"--project={project}",
+        *([f"{body}::test_overhead[{cell}]" for cell in cells] or [body]),
+        *arguments,
+    ]
 
 
 def add_report(commands: Any) -> None:
@@ -21,7 +84,7 @@ def add_report(commands: Any) -> None:
         help="rebuild the HTML report of a run and print its answers",
         example="virt-overhead report latest --verbose",
     )
-    add_run(report)
+    add_run_argument(report)
     report.add_argument("-v", "--verbose", action="store_true", help="also print the table of all cells")
     form = report.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown, for example for a CI job summary")
@@ -67,6 +130,94 @@ def show_report(options: argparse.Namespace) -> int:
     if failure is not None:
         raise failure
     return 0
+
+
+def add_images(commands: Any) -> None:
+    images = commands.add_parser(
+        "images", help="build the missing images, and print where they are", example="virt-overhead images --verify"
+    )
+    images.add_argument("--rebuild", action="store_true", help="build all images again with today's packages")
+    images.add_argument("--verify", action="store_true", help="compare every file with its checksum")
+    add_json(images, "where they are")
+    images.set_defaults(run=_images)
+
+
+def _images(options: argparse.Namespace) -> int:
+    from harness.image import ensure_images
+
+    images = ensure_images(terminal_events(options), rebuild=options.rebuild, verify=options.verify).all
+    if options.json:
+        print_json([{"name": image.name, "path": image.path} for image in images])
+        return 0
+    for image in images:
+        print(f"{image.name:6} {image.path}")
+    return 0
+
+
+def add_reap(commands: Any) -> None:
+    reaper = commands.add_parser(
+        "reap",
+        help="list what killed runs left on the lab's hosts, and remove it",
+        example="virt-overhead reap --lab lab.toml --yes",
+    )
+    reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: as for a run)")
+    reaper.add_argument("--host", metavar="NAME", help="only this host")
+    reaper.add_argument(
+        "--yes", action="store_true", help="remove it (default: only list it; in the embedded lab: remove it)"
+    )
+    reaper.add_argument("--force", action="store_true", help="first stop the run that holds the host")
+    add_json(reaper, "what was left")
+    reaper.set_defaults(run=_reap)
+
+
+def _reap(options: argparse.Namespace) -> int:
+    inventory = chosen_inventory(options)
+    events = terminal_events(options)
+    lines_left: list[dict[str, object]] = []
+    damaged = False
+    for spec in _reachable(inventory):
+        # Only this harness creates things on the disposable lab host.
+        remove = options.yes or spec.kind == "embedded"
+        lines, is_damaged = _reap_host(spec, events, remove=remove, force=options.force)
+        damaged = damaged or is_damaged
+        lines_left += [{"host": spec.name, "left": line, "removed": remove} for line in lines]
+        if not options.json:
+            sys.stdout.writelines(f"host {spec.name}: {line}\n" for line in lines)
+    if options.json:
+        print_json(lines_left)
+    elif not lines_left:
+        print("nothing was left")
+    elif not all(each["removed"] for each in lines_left):
+        print("nothing was removed; `virt-overhead reap --yes` removes only what is listed here")
+    return FAILED if damaged else 0
+
+
+def _reachable(inventory: Inventory) -> list[HostSpec]:
+    """The hosts to check. A lab host that does not run is left out: its data was lost when it stopped."""
+    return [host for host in inventory.hosts if host.kind != "embedded" or embedded_lab().is_running()]
+
+
+def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> tuple[list[str], bool]:
+    """One line for each thing that killed runs left on the host; with `remove`, the line says what was done with it.
+
+    And whether a record of the creation log is damaged, which only a person can deal with.
+    """
+    from harness.guest import open_remover
+    from harness.lab.created import read_log
+    from harness.lab.hosts import reach_host
+    from harness.lab.lease import end_holder, lease
+    from harness.measure.reap import describe_entry, reap
+
+    with reach_host(spec) as host:
+        if force and (holder := end_holder(host.runner, host.name)):
+            events(Note(f"host {host.name}: stopped the run that held it: {holder}"))
+        with lease(host.runner, host.name, "reap", events) as held:
+            leased = replace(host, runner=held.runner)
+            with open_remover(leased) as remover:
+                entries = read_log(leased.runner)
+                if remove:
+                    return reap(leased.runner, remover, entries), False
+                return [describe_entry(entry) for entry in entries], not all(entry.kind for entry in entries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,15 @@
-"""Names and other text in files: what is valid, and how a message lists the allowed names."""
+"""Names and other text in files, and the id of a run: what is valid, and how a message lists the allowed names."""
 
 from __future__ import annotations
 
 import difflib
 import re
+import secrets
+import time
 from collections.abc import Iterable
 from pathlib import Path
+
+from harness.terminal import quoted
 
 LONGEST_NAME = 40
 """Characters. Ids, file names, and the names of volumes on hosts are composed of several such names."""
@@ -16,6 +20,8 @@ LONGEST_STORED = 200
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _PATH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 _RAW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}")
+_RUN_ID_IN_WORDS = "YYYYmmdd-HHMMSS-xxxx with four hexadecimal digits"
+_RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}")
 
 
 def choices(word: str, allowed: Iterable[str]) -> str:
@@ -106,3 +112,22 @@ def absolute_path(value: object) -> Path:
     if not path.is_absolute():
         raise ValueError("allowed: an absolute path, or one that begins with ~/")
     return path
+
+
+class RunId(str):
+    """The id of a run, a `str` of the form `YYYYmmdd-HHMMSS-xxxx`. Any other text raises ValueError.
+
+    It has 20 characters, because a partition name in a GPT has at most 36: `voh:RUN:WHAT`, with WHAT of up to 11.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> RunId:
+        if not _RUN_ID.fullmatch(text):
+            raise ValueError(f"{quoted(text)}: not a run id; allowed: {_RUN_ID_IN_WORDS}")
+        return super().__new__(cls, text)
+
+    @classmethod
+    def new(cls) -> RunId:
+        """The id of a run that starts now."""
+        return cls(f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}")

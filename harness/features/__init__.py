@@ -8,6 +8,7 @@ command line. Each of the three may be missing.
 from __future__ import annotations
 
 NAMES: tuple[str, ...] = (
+    "embedded",
     "watch",
     "init",
     "doctor",

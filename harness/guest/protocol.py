@@ -16,8 +16,8 @@ from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.hosts import Host, ReachedHost
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
+from harness.layout import BlockSource
 from harness.layout.build import Layouts
-from harness.layout.source import BlockSource
 from harness.model.attach import Attachment
 from harness.model.counters import Transferred
 from harness.model.guest import ANY_GUEST, GuestOptions

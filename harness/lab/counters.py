@@ -16,7 +16,7 @@ from harness.errors import HostError
 from harness.files import read_script
 from harness.lab.pin import MARK
 from harness.lab.transport.base import Runner
-from harness.model.counters import HostCounts, KvmCounts, MemberCounts, MemoryCounts, QemuCounts
+from harness.model.counters import CycleCounts, HostCounts, KvmCounts, MemberCounts, MemoryCounts, QemuCounts
 from harness.untrusted import finite, reading
 
 Role = Literal["vcpu", "iothread", "main"]
@@ -30,6 +30,29 @@ EXITS = tuple(field.name for field in fields(KvmCounts))
 _DEBUGFS = "/sys/kernel/debug/kvm"
 
 _LIST_THREADS = read_script("harness.lab", "list_vm_threads.sh", DEBUGFS=_DEBUGFS)
+
+
+@dataclass(frozen=True, slots=True)
+class CycleCounting:
+    """Whether a host's cycles can be counted, and with which perf, or why not."""
+
+    counted: bool
+    why: str
+
+
+NOT_PROBED = CycleCounting(False, "it was not tried whether the host can count cycles")
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """Cycles of all CPUs of a host together over some time; None if none were counted.
+
+    `note` says why nothing was counted, or that the CPUs had too few counters. In the second case, programs took turns,
+    and perf scaled the counts up to the whole time. It is empty if there was no problem.
+    """
+
+    counts: CycleCounts | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 
+from harness.config.names import RunId
 from harness.errors import HostError, SafetyError
 from harness.files import read_script
 from harness.lab.pin import CREATED_DIRECTORY, UNSAFE
 from harness.lab.storages import Promise
 from harness.lab.transport.base import WRAPPED, Runner, failed
-from harness.run_id import RunId
 from harness.signals import Cleanup, cleaning_up
 from harness.terminal import quoted
 from harness.untrusted import first_problem, parse_json, reading

@@ -11,10 +11,10 @@ from platformdirs import user_state_path
 
 from harness.errors import HostError, LabUnavailable, NotReached
 from harness.events import Events, Note
+from harness.feature import CycleCounter, embedded_lab, find_brought
 from harness.image import ImageSet
 from harness.image.manifest import sha256_of
-from harness.lab.cycles import NOT_PROBED, CycleCounting, probe_cycle_counting
-from harness.lab.embedded import read_running_host, run_embedded_lab
+from harness.lab.counters import NOT_PROBED, CycleCounting
 from harness.lab.facts import Acceleration, HostFacts, load_or_probe, probe, probes_file, read_facts
 from harness.lab.inventory import HostSpec
 from harness.lab.pin import IMAGE_DIRECTORY, STATE_DIRECTORIES, STATE_DIRECTORY, why_unsafe
@@ -98,10 +98,11 @@ def open_host(spec: HostSpec, images: ImageSet, events: Events) -> Iterator[Host
     """
     with ExitStack() as stack:
         if spec.kind == "embedded":
-            spec = stack.enter_context(run_embedded_lab(images, events))
+            spec = stack.enter_context(embedded_lab().run(images, events))
         reached = stack.enter_context(reach_host(spec))
         runner, facts = reached.runner, reached.facts
-        cycles = probe_cycle_counting(runner, facts)
+        counter = find_brought(CycleCounter)
+        cycles = counter.probe(runner, facts) if counter is not None else NOT_PROBED
         if (why := spec.hypervisor.why_emulated(spec.name)) is not None:
             emulated = Acceleration("tcg", why)
             yield Host(spec, runner, reached.ssh, reached.target, facts, _describe(images), emulated, cycles)
@@ -118,7 +119,7 @@ def reach_host(spec: HostSpec) -> Iterator[ReachedHost]:
     Raises LabUnavailable with the remedy if it cannot be reached, or if it is the embedded lab and does not run.
     """
     if spec.kind == "embedded" and spec.ssh is None:
-        spec = read_running_host()
+        spec = embedded_lab().read_running_host()
     runner, ssh, target = _connect(spec)
     try:
         facts = read_facts(runner, spec.fio)

@@ -13,8 +13,7 @@ from pydantic import Field, ValidationError, create_model
 
 from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
-from harness.feature import FeatureTables, list_brought
-from harness.lab import embedded
+from harness.feature import FeatureTables, embedded_lab, list_brought
 from harness.lab.inventory import (
     LIBVIRT,
     AnyDisk,
@@ -174,7 +173,7 @@ def find_lab(named: Path | None, project: Path, environment: Mapping[str, str] =
 def choose_inventory(named: Path | None, project: Path) -> Inventory:
     """The hosts of the lab file that `find_lab` finds. Raises ConfigError if it cannot be used."""
     path = find_lab(named, project)
-    return load_lab(path) if path is not None else embedded.inventory()
+    return load_lab(path) if path is not None else embedded_lab().list_hosts()
 
 
 def load_lab(path: Path) -> Inventory:

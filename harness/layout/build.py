@@ -18,10 +18,10 @@ from harness.lab.guard.room import FileReserve
 from harness.lab.inventory import DiskByFile, DiskSpec
 from harness.lab.pin import TAG
 from harness.lab.transport.base import Runner
+from harness.layout import BlockSource, Sources
 from harness.layout.disks import inhibit_udev, partitioned_disks
 from harness.layout.layers import BARE, BasePlan, plan_bases
 from harness.layout.regions import Need, PartitionedDisk, Region, partition_array
-from harness.layout.source import BlockSource, Sources
 from harness.model.base import Md
 from harness.model.mode import Mode
 from harness.scenario.setups import places_needed

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Annotated, ClassVar, Literal
 
+from harness.config.names import RunId
 from harness.config.problems import matching
 from harness.errors import SafetyError
 from harness.files import read_script
@@ -22,9 +23,8 @@ from harness.lab.guard.room import no_space, reserve_places
 from harness.lab.inventory import DiskByFile, DiskSpec, HostSpec
 from harness.lab.pin import BACKUP_DIRECTORY, FILE_IDENTITY, TAG, why_unsafe
 from harness.lab.transport.base import Completed, Runner, whole
+from harness.layout import BlockSource
 from harness.layout.regions import Need, PartitionedDisk, add_needs, choose_span, partition_disk
-from harness.layout.source import BlockSource
-from harness.run_id import RunId
 from harness.untrusted import count, parse_json, reading
 
 _OURS = FILE_IDENTITY + read_script("harness.layout", "our_file.sh")

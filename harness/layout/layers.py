@@ -16,8 +16,8 @@ from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on, created
 from harness.lab.pin import MOUNT_DIRECTORY
+from harness.layout import BlockSource, Sources
 from harness.layout.regions import FIND, LUKS_NEED, CryptDevice, Need, Region, encrypt_device
-from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import Files
 from harness.model.base import Base, Device, Md
 from harness.model.layout import Layout, Lvm, LvmThin, OnZfs, Partition, ZfsFile, Zvol

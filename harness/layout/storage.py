@@ -19,11 +19,11 @@ from harness.lab.guard import Room, Writable, created, require_room
 from harness.lab.guard.room import promise_of
 from harness.lab.pin import TAG, disks_below
 from harness.lab.storages import FILE_SERVERS, FoundStorage, Place, promising
+from harness.layout import BlockSource, Sources
 from harness.layout.build import Layouts, SharedStorage
 from harness.layout.disks import BackingFile, LoopDevice, UdevRule, inhibit_udev_for_volumes
 from harness.layout.layers import LAYERS
 from harness.layout.regions import GuidPartitionTable
-from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import StoredFiles
 from harness.model.base import Device, Md
 from harness.model.layout import Layout, Lvm, LvmThin, Qcow2, RawFile

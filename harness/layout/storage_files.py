@@ -22,8 +22,8 @@ from harness.lab.guard.room import promise_of
 from harness.lab.pin import FILE_IDENTITY, MOUNT_DIRECTORY, TAG
 from harness.lab.storages import IDENTITY, FoundStorage, promising
 from harness.lab.transport.base import Runner
+from harness.layout import BlockSource, Sources
 from harness.layout.regions import FIND, LUKS_NEED, CryptDevice, Need, Region, encrypt_device
-from harness.layout.source import BlockSource, Sources
 from harness.model.layout import Filesystem, Layout, Preallocation, Qcow2, RawFile
 from harness.model.option import Effective
 from harness.untrusted import reading

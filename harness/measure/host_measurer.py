@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from harness.config.names import RunId
 from harness.errors import GuestError, HarnessError, HostError
 from harness.events import Note
 from harness.feature import features
@@ -38,7 +39,6 @@ from harness.model.counters import subtract_counts
 from harness.model.job import Job
 from harness.model.mode import Arm, Place
 from harness.results import Measurement, RunStore
-from harness.run_id import RunId
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Slice, stays_in_cache

@@ -19,11 +19,11 @@ from harness.lab.guard import run_all
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
+from harness.layout import BlockSource
 from harness.layout.build import Layouts
 from harness.layout.disks import backup_file, refuse_backup
 from harness.layout.layers import BARE
 from harness.layout.regions import read_encryption
-from harness.layout.source import BlockSource
 from harness.layout.storage_files import fill_image, read_nodatacow
 from harness.measure.fio import fill_file, mark_fio
 from harness.measure.phases import Phases

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from threading import Event
 
 from harness.guest.protocol import Backup, Guest
-from harness.lab.counters import ArrayStatus, MdDevice, Sample
-from harness.lab.cycles import Cycles
+from harness.lab.counters import ArrayStatus, Cycles, MdDevice, Sample
 from harness.measure.fio import JobResult
 from harness.measure.series import RoundSegment
 from harness.measure.session import Session, SessionFor

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
 
+from harness.config.names import RunId
 from harness.errors import ConfigError, ResultsError
 from harness.events import Events, Note
 from harness.feature import (
@@ -40,7 +41,6 @@ from harness.model.values import STORED
 from harness.model.workloads import find_profile
 from harness.results import FIO_FILES, Journal, LabInfo, Measurement, Run, RunStore
 from harness.results.records import comparable_fact
-from harness.run_id import RunId
 from harness.scenario.scenario import Scenario
 from harness.untrusted import adapt
 

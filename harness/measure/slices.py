@@ -11,10 +11,10 @@ from threading import Event
 from typing import Any
 
 from harness.errors import HostError, MeasurementError
+from harness.feature import CountedCycles, CycleCounter, find_brought
 from harness.guest.protocol import Backup, Guest
-from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, read_samples
+from harness.lab.counters import CounterFiles, Cycles, MdDevice, Sample, parse_samples, read_samples
 from harness.lab.created import Processes
-from harness.lab.cycles import NO_CYCLES, CycleSeries, count_cycles
 from harness.lab.guard import run_all
 from harness.lab.pin import MARK
 from harness.lab.transport.base import Completed, Runner
@@ -56,7 +56,7 @@ class _Readings:
     start: float
     host: Clock
     samples: Sequence[Sample]
-    cycles: CycleSeries
+    cycles: CountedCycles | None
     copies: Copies
 
 
@@ -175,8 +175,9 @@ def _list_backups(session: Session, table: Timetable) -> list[tuple[Slice, Backu
     return [(slice_, backup) for slice_ in table.slices if (backup := backups[slice_.arm]) is not None]
 
 
-def _count_cycles(session: Session, seconds: float) -> CycleSeries:
-    return count_cycles(session.host.runner, seconds) if session.host.cycles.counted else NO_CYCLES
+def _count_cycles(session: Session, seconds: float) -> CountedCycles | None:
+    counter = find_brought(CycleCounter) if session.host.cycles.counted else None
+    return counter.count(session.host.runner, seconds) if counter is not None else None
 
 
 @contextmanager
@@ -244,7 +245,7 @@ def _make_ran_slices(
             ended=ran.ended,
             before=read.samples[number] if alone[number] else None,
             after=read.samples[number + 1] if alone[number] else None,
-            cycles=read.cycles.between(read.host.uptime(of_slice[0].begun), read.host.uptime(ran.ended)),
+            cycles=_find_cycles(read, of_slice[0].begun, ran.ended),
             raw=of_slice[0].raw,
             overlap=_find_overlap(table, times, number) or _find_left_over(planned, read.copies, ran),
             backup=_count_backup(planned, read.copies, of_slice[0]),
@@ -278,6 +279,11 @@ def _count_backup(planned: Slice, copies: Copies, part: RanPart) -> BackupCounts
     begun, ended = part.begun, part.begun + planned.job.seconds
     after = max(part.ended - ended, copies.after(begun, ended))
     return BackupCounts(round(copies.share(begun, ended), 4), round(copies.rate(begun, ended)), round(after, 3))
+
+
+def _find_cycles(read: _Readings, begun: float, ended: float) -> Cycles:
+    """The cycles between two moments."""
+    return Cycles() if read.cycles is None else read.cycles.between(read.host.uptime(begun), read.host.uptime(ended))
 
 
 def _find_overlap(table: Timetable, times: Sequence[Times], number: int) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from harness.config.names import RunId
 from harness.lab.inventory import HostSpec
 from harness.model.mode import Budget, Cell, LabKind
 from harness.results.assemble import Check, no_check
 from harness.results.records import Planned, PlannedGroup
-from harness.run_id import RunId
 from harness.scenario.legality import budgets_for
 from harness.scenario.plan import Plan
 from harness.scenario.scenario import Scenario

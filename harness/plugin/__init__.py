@@ -10,10 +10,11 @@ import pytest
 
 from harness.analysis import Verdict
 from harness.errors import ConfigError, HarnessError, LabUnavailable, NotTried, ResultsError, SafetyError, Unsupported
+from harness.feature import features
 from harness.lab.lab_file import LAB_FILE, find_lab
 from harness.model.mode import Cell
 from harness.plugin import hooks, options
-from harness.plugin.engine import Engine, cell_properties, explain, write_hosts, write_summary
+from harness.plugin.engine import Engine, cell_properties, explain, write_summary
 from harness.plugin.session import (
     CELLS,
     ENGINE,
@@ -208,7 +209,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             write_summary(terminalreporter, path, verbose=config.get_verbosity() > 0)
         except ResultsError as error:
             terminalreporter.write_line(str(error), red=True)
-    write_hosts(terminalreporter, engine.runs)
+    for feature in features():
+        feature.print_runs(engine.session_runs, terminalreporter)
     for option, value in engine.options.of_features:
         option.print(value, engine.session_runs, terminalreporter)
     if engine.late:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.analysis import Verdict
-from harness.errors import ConfigError, LabUnavailable, NotTried, ResultsError, Unsupported
+from harness.config.names import RunId
+from harness.errors import ConfigError, LabUnavailable, NotTried, Unsupported
 from harness.events import Events
-from harness.feature import PlannedRuns, RunLimit, RunSwitch, SessionRuns, features, list_brought
+from harness.feature import PlannedRuns, RunLimit, RunSwitch, SessionRuns, embedded_lab, features, list_brought
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec, withdraw_secrets
 from harness.measure.phases import Phases, read_paces
 from harness.model.mode import Cell
 from harness.plugin.options import Options
-from harness.run_id import RunId
 from harness.scenario.plan import Plan, describe_plan, describe_plans, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Paces, places_of
@@ -214,12 +214,10 @@ class Engine:
 
     def _set_paces(self) -> None:
         """Estimate the time of the plans by what the last runs on their hosts took."""
-        from harness.lab import embedded
-
         for host in {host.name: host for host in self._hosts.values()}.values():
             mine = [name for name in self.plans if self._hosts[name] == host]
             simulated = host.simulated is not None
-            running = host.kind == "embedded" and embedded.state().running() is not None
+            running = host.kind == "embedded" and embedded_lab().is_running()
             known = Paces.of(read_paces(host), sorted(mine), simulated=simulated, running=running)
             for name in mine:
                 plan = self.plans[name]
@@ -367,23 +365,3 @@ def write_summary(reporter: pytest.TerminalReporter, path: Path, *, verbose: boo
         page = store.report_path if store.report_path.exists() else None
         print_run(run, page, verbose=verbose, console=console)
     reporter.write(capture.get())
-
-
-def write_hosts(reporter: pytest.TerminalReporter, runs: Sequence[Path]) -> None:
-    """For several runs: a line for each host, and one page with all cells, beside the directories of the runs."""
-    if len(runs) < 2:
-        return
-    from harness.report.hosts import hosts_headline, read_hosts, write_hosts_page
-    from harness.results import RunStore
-
-    try:
-        hosts = read_hosts([RunStore.open(path) for path in runs])
-        page = runs[0].parent / f"hosts-{min(path.name for path in runs)}.html"
-        write_hosts_page(hosts, page)
-    except (ResultsError, OSError) as error:
-        reporter.write_line(f"the page of all hosts cannot be written: {error}", red=True)
-        return
-    reporter.section(hosts_headline(hosts))
-    for host in hosts:
-        reporter.write_line(host.sentence)
-    reporter.write_line(f"report of all hosts: {page}")

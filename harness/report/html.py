@@ -65,7 +65,6 @@ from harness.report.numbers import (
     sample_words,
     significant,
 )
-from harness.report.order import order_blocks
 from harness.report.page import MOST_INLINE, render_page
 from harness.report.section import Quantity, Section, WorkloadCells, find_sections, outcome_counts
 from harness.report.terminal import efficiency_line
@@ -343,7 +342,6 @@ def _workload_blocks(section: Section, workload: WorkloadCells, key: str) -> Ite
         yield Panels((*charts, *further_charts(section, workload, key)))
     yield _cell_table(section, workload)
     yield from further_tables(section, workload, key)
-    yield from order_blocks(section, workload, key)
 
 
 def _workload_charts(section: Section, workload: WorkloadCells, key: str) -> Iterator[Chart]:

@@ -23,14 +23,13 @@ from typing import Any, Self, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from harness.config.names import near
+from harness.config.names import RunId, near
 from harness.errors import ResultsError
 from harness.feature import feature_records
 from harness.files import move, open_regular, replacing, why_not_own
 from harness.model.values import STORED, STRICT
 from harness.results.journal import Entry, Journal, Measurement, RoundEvent, WritesEvent
 from harness.results.records import SCHEMA_VERSION, Run
-from harness.run_id import RunId
 from harness.untrusted import adapt, find_impossible_number, first_problem, parse_json
 
 _NOT_STORED = ("of_features", "unknown")

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 from harness.errors import HarnessError, LabUnavailable
-from harness.lab import embedded
+from harness.features.embedded import lab_host as embedded
 from harness.measure.host_measurer import KEPT_RUNNING, STARTED_AGAIN
 from harness.model.values import STRICT
 from harness.results import Journal, Run, RunStore

@@ -6,21 +6,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from harness.config.names import RunId
 from harness.events import Events
+from harness.features.embedded import lab_host as embedded
 from harness.guest import open_hypervisor
 from harness.guest.protocol import Hypervisor
 from harness.image import ensure_images
-from harness.lab import embedded
 from harness.lab.created import CreationLog
 from harness.lab.guard import require_writable
 from harness.lab.hosts import Host, open_host
 from harness.lab.inventory import DiskById
 from harness.lab.transport.base import Runner
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.model.attach import Attachment
 from harness.model.option import Effective
 from harness.results.validity import configuration_check
-from harness.run_id import RunId
 from tests.patience import patience
 from tests.unit.granted import granted
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from harness.lab import embedded
+from harness.features.embedded import lab_host as embedded
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.attaching import Lab, opened
 from tests.e2e.lost_lab import LostLab

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from harness.lab import embedded
+from harness.features.embedded import lab_host as embedded
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.results import Run, RunStore

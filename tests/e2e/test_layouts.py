@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from harness.config.names import RunId
+from harness.features.embedded.lab_host import inventory
 from harness.lab.counters import MDSTAT, ArrayStatus, parse_mdstat
 from harness.lab.created import CreationLog
-from harness.lab.embedded import inventory
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.inventory import DiskById, DiskSpec
 from harness.lab.transport.base import Runner
@@ -21,7 +22,6 @@ from harness.model.attach import Attach
 from harness.model.base import Device, Md
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol, find_missing_requirement
 from harness.model.mode import Mode
-from harness.run_id import RunId
 from tests.e2e.machines import on_lab_host
 from tests.patience import patience
 

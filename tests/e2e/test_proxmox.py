@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.embedded.disks import DISKS, SimulatedDisk
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.session import Secret
-from harness.lab.embedded.disks import DISKS, SimulatedDisk
 from harness.lab.inventory import ROOT as ROOT_USER
 from harness.lab.inventory import ApiSpec, SecretSource
 from harness.lab.transport.base import Runner

@@ -16,10 +16,10 @@ import pytest
 from pydantic import JsonValue
 
 from harness.cli import main
+from harness.config.names import RunId
 from harness.feature import feature_records
 from harness.features.snapshots.measuring import make_record
 from harness.results import Run, RunStore
-from harness.run_id import RunId
 from tests.build import RUN_ID, synthetic_run, with_records
 from tests.features.arrays.test_array_states import stored as store_states
 from tests.features.breakdown import test_breakdown
@@ -201,24 +201,6 @@ def test_a_record_that_is_there_twice_or_of_a_cell_that_is_not_is_refused(
             foreign = [{**records[0], "cell": "another-cell"}, *records[1:]]
             lost = stored.read({**stored.document, key: foreign}, ("report",))
             assert f"{key}: another-cell is not a cell of the run" in lost[2]
-
-
-@pytest.mark.parametrize(
-    ("make", "place", "value", "why"),
-    [
-        (search_run, ("searches", 0, "arms", 1, "arm"), "host", "searches.0: an arm is there twice"),
-        (search_run, ("searches", 0, "arms", 0, "rates", 0, "low"), 9.0, "latency is not within low and high"),
-        (search_run, ("searches", 0, "arms", 0, "rates", 0, "iops"), [], "there are more latencies than blocks"),
-        (commands_run, ("commands", 0, "on_host"), [1000.0, 990.0], "do not have one figure for each run"),
-    ],
-)
-def test_values_that_do_not_belong_together_are_refused(
-    make: Callable[[], Run], place: Place, value: JsonValue, why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stored = Stored(make(), capsys)
-    *above, key = place
-    find(stored.document, tuple(above))[key] = value
-    assert why in stored.read(stored.document, ("report",))[2]
 
 
 @pytest.mark.parametrize("schema", [None, 0, -1, 2, 1.5, "1", True, [1]])

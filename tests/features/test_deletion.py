@@ -29,6 +29,16 @@ SETS = list(itertools.combinations(range(COUNT), COUNT // 2))
 DELETED_IN = {name: SETS[number * len(SETS) // len(NAMES)] for number, name in enumerate(NAMES)}
 CASES = {f"case {case}": [name for name in NAMES if case in DELETED_IN[name]] for case in range(COUNT)}
 CASES["all"] = list(NAMES)
+LAB = """
+[host.here.disk.optane]
+id = "/dev/disk/by-id/nvme-INTEL_SSDPED1D280GA_PHM1234567890"
+serial = "PHM1234567890"
+destroy = true
+
+[host.here]
+kind = "local"
+"""
+"""Without a lab file, the feature `embedded` is measured."""
 # One process, as each start of Python costs as much as what it shows.
 _USE = """
 import sys
@@ -66,6 +76,7 @@ def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     names = {f'"{name}",' for name in deleted}
     listed.write_text("".join(line for line in lines if line.strip() not in names), encoding="utf-8")
     _remove_scenarios(deleted, tmp_path / "scenarios")
+    (tmp_path / "lab.toml").write_text(LAB, encoding="utf-8")
     return tmp_path
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from harness.features.arrays.building import compute_alignment, compute_member_need
+from harness.layout import BlockSource
 from harness.layout.build import Layouts
 from harness.layout.layers import BasePlan, plan_bases
 from harness.layout.regions import ALIGNMENT, Need, add_needs
-from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
 from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, ZfsFile, Zvol

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from harness.run_id import RunId
+from harness.config.names import RunId
 from harness.terminal import quoted
 
 PARTITION_NAME = 36

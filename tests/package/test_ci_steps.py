@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.names import RunId
 from harness.results import RunStore
-from harness.run_id import RunId
 from tests.build import RUN_ID, synthetic_run
 from tests.package.installed import Installed
 from tests.patience import patience

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness.config.names import RunId
 from harness.results import RunStore
-from harness.run_id import RunId
 from tests.build import RUN_ID, synthetic_run
 from tests.package.installed import ROOT, Installed
 from tests.patience import patience

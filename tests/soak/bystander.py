@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from harness.config.names import RunId
 from harness.guest.protocol import GuestDisk, Hypervisor
 from harness.lab.created import CreationLog
 from harness.lab.guard.writable import issue
 from harness.lab.pin import BlockPin, read_pins
 from harness.lab.transport.base import Runner
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.model.attach import Attach
-from harness.run_id import RunId
 from tests.patience import patience
 
 LOG = "/var/lib/bystander"

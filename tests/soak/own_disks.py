@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.features.calibrate.memory_disk import NULL_BLK
-from harness.lab import embedded
-from harness.lab.embedded.disks import NullBlkDisk
+from harness.features.embedded import lab_host as embedded
+from harness.features.embedded.disks import NullBlkDisk
 from harness.lab.inventory import DiskById
 from harness.lab.transport.ssh import SshRunner
 from harness.results import Run

@@ -10,7 +10,7 @@ from harness.guest.libvirt.domain import GuestSpec, build_domain_xml
 from harness.guest.protocol import GuestDisk
 from harness.lab.hosts import Host
 from harness.lab.transport.ssh import SshRunner, SshTarget
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.model.attach import Attach
 from harness.model.guest import GuestOptions
 from tests.patience import patience

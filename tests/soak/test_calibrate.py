@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.names import RunId
 from harness.features.calibrate.calibration import Calibration, find_directory, find_path, read_calibration
 from harness.features.calibrate.command import count_most_by_chance
 from harness.features.calibrate.measuring import CalibrationSpec
 from harness.features.calibrate.memory_disk import NULL_BLK, MemoryDisk
 from harness.lab.created import CreationLog
 from harness.lab.transport.ssh import SshRunner
-from harness.run_id import RunId
 from tests.e2e.conftest import host
 from tests.e2e.machines import background, command, latest, measure
 from tests.patience import patience

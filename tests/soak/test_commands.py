@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.features.commands.request import CommandRecord
-from harness.lab.embedded.disks import NullBlkDisk
+from harness.features.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.report.terminal import summary_lines
 from harness.results import Run

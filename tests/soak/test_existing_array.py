@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.features.arrays.records import ScalingRecord
-from harness.lab.embedded.disks import NullBlkDisk
+from harness.features.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
 from tests.e2e.machines import ROOT

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from harness.config.names import RunId
 from harness.events import Events
 from harness.features.arrays.building import compute_member_need
 from harness.lab.created import CreationLog, read_log
@@ -21,7 +22,6 @@ from harness.model.attach import Attach
 from harness.model.base import Md
 from harness.model.layout import LvmThin
 from harness.model.mode import Mode
-from harness.run_id import RunId
 from tests.e2e.conftest import host
 from tests.e2e.machines import traces
 from tests.e2e.test_layouts import DISKS, RUN, SPAN

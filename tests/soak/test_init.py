@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.lab import embedded
+from harness.features.embedded import lab_host as embedded
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
 from tests.e2e.machines import command, latest, measure

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.embedded import lab_host as embedded
 from harness.image import choose_cache
-from harness.lab import embedded
 from tests.e2e.machines import latest
 from tests.e2e.test_proxmox import SECRETS, Node, node
 from tests.package.debian_root import CHECKOUT, DebianRoot, make_root, needs_root

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.lab.embedded.disks import NullBlkDisk
+from harness.features.embedded.disks import NullBlkDisk
 from harness.lab.pin import CREATED_DIRECTORY
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.machines import background, command, lab_file, on_lab_host, pytest_command, traces

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.lab.embedded.disks import NullBlkDisk
+from harness.features.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.attaching import Lab
 from tests.e2e.conftest import host, lab_host

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.lab.embedded.disks import NullBlkDisk
+from harness.features.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
 from tests.e2e.machines import latest

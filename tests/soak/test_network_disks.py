@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import LabUnavailable
-from harness.lab.embedded.disks import NullBlkDisk
+from harness.features.embedded.disks import NullBlkDisk
 from harness.lab.guard import inspect, refusals
 from harness.lab.inventory import DiskById
 from harness.lab.transport.ssh import SshRunner

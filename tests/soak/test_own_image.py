@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.events import Events
-from harness.lab.embedded.disks import NullBlkDisk
+from harness.features.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.results import CellRecord
 from tests.e2e.conftest import host

@@ -11,8 +11,8 @@ import pytest
 
 from harness.events import Events
 from harness.features.commands.request import CommandRecord
+from harness.features.embedded.disks import NullBlkDisk
 from harness.image import Image
-from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.report.terminal import summary_lines
 from tests.e2e.conftest import host

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.features.decompose.records import DecompositionRecord
-from harness.lab.embedded.disks import NullBlkDisk
+from harness.features.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.report.terminal import difference_lines
 from harness.results import CellRecord

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import LabUnavailable
-from harness.lab.embedded.disks import NullBlkDisk
+from harness.features.embedded.disks import NullBlkDisk
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.attaching import Lab, opened

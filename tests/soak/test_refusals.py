@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import HostError, SafetyError
 from harness.lab.created import CreationLog, read_log
 from harness.lab.guard import require_writable
@@ -16,7 +17,6 @@ from harness.lab.transport.ssh import SshRunner
 from harness.layout.disks import partitioned_disks
 from harness.layout.regions import Need
 from harness.measure.reap import describe_entry, reap
-from harness.run_id import RunId
 from tests import safety_page
 from tests.e2e.machines import on_lab_host
 from tests.patience import patience

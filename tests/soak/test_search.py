@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.features.embedded.disks import NullBlkDisk
 from harness.features.search.request import SearchRecord
-from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.conftest import host
 from tests.soak.own_disks import measured, own_disks, project

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.embedded.disks import NullBlkDisk
 from harness.features.snapshots.request import SnapshotRecord
-from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.signals import wait_until
 from tests.e2e.machines import background, command, on_lab_host

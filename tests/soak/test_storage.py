@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import LabUnavailable
-from harness.lab.embedded.disks import NullBlkDisk
+from harness.features.embedded.disks import NullBlkDisk
 from harness.lab.storages import reserve_bytes
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import LabUnavailable
+from harness.features.embedded.disks import NullBlkDisk
 from harness.features.zfs.report import ZfsRecord
-from harness.lab.embedded.disks import NullBlkDisk
 from harness.lab.transport.ssh import SshRunner
 from harness.report.markdown import markdown_table
 from harness.results import Run

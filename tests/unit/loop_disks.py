@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from harness.config.names import RunId
 from harness.lab.created import CreationLog, Entry, Removal
 from harness.lab.transport.local import LocalRunner
-from harness.run_id import RunId
 
 RUNNER = LocalRunner("host here")
 NO_PROCESS = "VIRT_OVERHEAD=00000000-0000-4000-8000-000000000000"

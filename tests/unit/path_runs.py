@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from harness.features.arrays.records import ScalingRecord
 from harness.features.arrays.scaling import scale_arrays
-from harness.lab.embedded.disks import CONTROLLERS, DISK_LIMIT, SpeedLimit
+from harness.features.embedded.disks import CONTROLLERS, DISK_LIMIT, SpeedLimit
 from harness.model.attach import Attach
 from harness.model.base import Md
 from harness.model.counters import Counters, FioCounts, MemberCounts

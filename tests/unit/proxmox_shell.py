@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.config.names import RunId
 from harness.features.rbd import images
 from harness.guest.proxmox import creation, removal
 from harness.lab import created, pin, storages
@@ -26,7 +27,6 @@ from harness.lab.inventory import DiskById
 from harness.lab.transport import base
 from harness.lab.transport.base import Completed, HeldCommand, failed, holding
 from harness.layout import regions
-from harness.run_id import RunId
 from pve_double import nodeshell
 from pve_double.executor.memory import MemoryExecutor
 from pve_double.server import Serving

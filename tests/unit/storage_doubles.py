@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.config.names import RunId
 from harness.lab import pin
 from harness.lab.created import CreationLog, Entry, read_log
 from harness.lab.transport.base import Completed, failed
 from harness.layout import disks
-from harness.run_id import RunId
 
 GIB = 1 << 30
 RUN = RunId("20260101-000000-abcd")

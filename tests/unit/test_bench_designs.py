@@ -15,12 +15,12 @@ from statistics import mean
 import pytest
 
 from harness.analysis import estimate_overhead
+from harness.config.names import RunId
 from harness.errors import GuestError, HostError, ResultsError
 from harness.events import Events
 from harness.measure.phases import FEW_JITTER, UNKNOWN_JITTER
 from harness.measure.series import RoundSegment, SeriesEngine
 from harness.results import Measurement
-from harness.run_id import RunId
 from harness.scenario.setups import Group as PlannedGroup
 from harness.scenario.timetable import Slice, Timetable
 from tests.bench.designs.__main__ import main

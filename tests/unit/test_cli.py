@@ -15,14 +15,14 @@ from pathlib import Path
 import libvirt
 import pytest
 
-from harness.cli import labs, main
+from harness.cli import main, runs
+from harness.config.names import RunId
+from harness.features.embedded.lab_host import LabMachine, LabMachineState
 from harness.lab.created import CreationLog, Processes, read_log
-from harness.lab.embedded import LabMachine, LabMachineState
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
 from harness.lab.transport.local import LocalRunner
 from harness.results import RunStore
-from harness.run_id import RunId
 from tests.build import RUN_ID, synthetic_run
 from tests.unit.loop_disks import NO_PROCESS
 
@@ -100,7 +100,7 @@ def test_a_host_of_ones_own_is_reaped_also_where_it_is_called_as_the_embedded_la
         reaped.append(remove)
         return ["a guest"], False
 
-    monkeypatch.setattr(labs, "_reap_host", reap_host)
+    monkeypatch.setattr(runs, "_reap_host", reap_host)
     assert main(["reap", "--lab", "lab.toml"]) == 0
     assert main(["reap", "--lab", "lab.toml", "--yes"]) == 0
     assert reaped == [False, True]

@@ -14,17 +14,16 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
-from harness.lab.cycles import (
+from harness.features.io_costs.cycles import (
     INTERVAL_SECONDS,
     MODIFIERS,
-    NO_CYCLES,
-    CycleCounting,
     CycleSeries,
     count_cycles,
     parse_counts,
     parse_series,
     probe_cycle_counting,
 )
+from harness.lab.counters import CycleCounting
 from harness.lab.facts import HostFacts, read_facts
 from harness.lab.transport.local import LocalRunner
 from harness.model.counters import CycleCounts
@@ -180,7 +179,7 @@ def test_a_slice_has_the_cycles_of_the_intervals_within_it_scaled_to_its_length(
 def test_a_slice_without_a_whole_interval_has_no_cycles() -> None:
     assert series(SERIES).between(5000.26, 5000.34).counts is None
     assert series(SERIES).between(6000, 6001).counts is None
-    assert NO_CYCLES.between(5000, 5001).counts is None
+    assert CycleSeries().between(5000, 5001).counts is None
 
 
 def test_a_slice_during_which_counters_took_turns_has_a_note() -> None:
@@ -253,7 +252,7 @@ def test_what_a_perf_counted_before_it_was_killed_is_read(perf: Perf) -> None:
 
 
 def test_a_perf_that_does_not_end_is_ended(perf: Perf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.lab.cycles._DEADLINE", 0.2)
+    monkeypatch.setattr("harness.features.io_costs.cycles._DEADLINE", 0.2)
     perf.does("exec sleep 60")
     with pytest.raises(HostError):
         count_cycles(RUNNER, 0.2)

@@ -17,7 +17,7 @@ from harness.guest.libvirt.domain import GuestSpec, assign_root_ports, build_dom
 from harness.guest.libvirt.guest import build_hostdev_xml
 from harness.guest.libvirt.requirements import DATA_FILE, Versions, refuse_attach, refuse_guest
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.model.attach import Aio, Attach, Cache, Controller, Vfio
 from harness.model.base import Device, Md
 from harness.model.guest import GuestOptions

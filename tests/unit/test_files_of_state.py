@@ -12,10 +12,10 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.features.calibrate.calibration import read_calibration
+from harness.features.embedded.lab_host import LabMachineState
 from harness.files import STORED_BYTES, read_regular, write_stored
 from harness.image.manifest import NAME, DamagedError
 from harness.image.manifest import read as read_manifest
-from harness.lab.embedded import LabMachineState
 from harness.lab.facts import Acceleration, load_or_probe, read_answers
 from harness.lab.inventory import HostSpec
 from harness.lab.transport.handshake import recall, remember

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.lab.embedded.disks import (
+from harness.features.embedded.disks import (
     CONTROLLER_DISKS,
     CONTROLLERS,
     DISKS,

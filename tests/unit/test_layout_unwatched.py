@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import HostError
 from harness.lab.created import Entry
 from harness.lab.pin import TAG
 from harness.layout.disks import RULES, UdevRule, format_rules
-from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER
 
 RUN = RunId("20260101-000000-abcd")

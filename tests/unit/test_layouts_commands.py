@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import HostError
 from harness.events import Event, Events, StepAdvanced
 from harness.features.arrays import building
@@ -16,12 +17,11 @@ from harness.lab.created import CreationLog
 from harness.lab.guard.writable import OPEN
 from harness.lab.pin import MOUNT_DIRECTORY
 from harness.lab.transport.base import Completed
+from harness.layout import BlockSource, Sources
 from harness.layout.layers import Datasets
 from harness.layout.regions import Region
-from harness.layout.source import BlockSource, Sources
 from harness.model.base import Md
 from harness.model.layout import ZfsFile, Zvol
-from harness.run_id import RunId
 from tests.unit.granted import pretended
 
 MIB = 1024**2

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.lab.created import CreationLog, read_log
 from harness.lab.facts import HostFacts, read_facts
@@ -25,7 +26,6 @@ from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import Lvm, RawFile, find_missing_requirement
 from harness.model.mode import Mode
-from harness.run_id import RunId
 from tests.unit.failing import outcomes
 from tests.unit.granted import granted
 from tests.unit.loop_disks import (

@@ -15,12 +15,12 @@ import pytest
 
 from harness.errors import HostError, LabUnavailable
 from harness.events import Event, Events
+from harness.features.embedded.disks import EMULATED
+from harness.features.embedded.lab_host import LabMachine, LabMachineState, boot
 from harness.image import Cache, EmulatorImage, GuestImage, Image, ImageSet, LabImage, choose_cache
 from harness.image.build import load_recipes
 from harness.image.keys import ensure_key
 from harness.image.manifest import Manifest
-from harness.lab.embedded import LabMachine, LabMachineState, boot
-from harness.lab.embedded.disks import EMULATED
 from harness.lab.facts import Acceleration
 
 IGNORE_TERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -174,7 +174,7 @@ def test_stop_ends_what_a_crash_left_without_a_record(state: LabMachineState, pr
 def test_stop_ends_a_lab_host_that_hangs(
     state: LabMachineState, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.lab.embedded.STOP_SECONDS", 0.3)
+    monkeypatch.setattr("harness.features.embedded.lab_host.STOP_SECONDS", 0.3)
     pid = lab_host(processes, state, before=IGNORE_TERM)
     assert state.stop()
     assert processes.end_of(pid) == -signal.SIGKILL
@@ -248,7 +248,7 @@ def test_a_lab_host_with_other_hardware_or_disks_does_not_fit(
 ) -> None:
     machine = write_record(state, pid=1, made_of=state.made_of(images(tmp_path), "tcg"))
     assert state.fits(machine, images(tmp_path))
-    monkeypatch.setattr("harness.lab.embedded.make_creation_script", lambda: "other disks")
+    monkeypatch.setattr("harness.features.embedded.lab_host.make_creation_script", lambda: "other disks")
     assert not state.fits(machine, images(tmp_path))
 
 
@@ -283,8 +283,8 @@ echo started >>"${0%/*}/starts"
 def test_a_lab_host_that_hangs_while_it_boots_is_started_again(
     state: LabMachineState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, starts: int
 ) -> None:
-    monkeypatch.setattr("harness.lab.embedded.HANG_SECONDS", 0.5)
-    monkeypatch.setattr("harness.lab.embedded.BOOT_SECONDS", 0.5)
+    monkeypatch.setattr("harness.features.embedded.lab_host.HANG_SECONDS", 0.5)
+    monkeypatch.setattr("harness.features.embedded.lab_host.BOOT_SECONDS", 0.5)
     made = images(tmp_path)
     emulator_image = EmulatorImage("emulator", "emulator1", tmp_path, made.lab.manifest)
     hanging = replace(made, emulator=emulator_image, key=ensure_key(tmp_path).private)

@@ -23,15 +23,14 @@ from harness.errors import HostError, MeasurementError
 from harness.feature import cost_per_io
 from harness.features.neighbours import make_neighbour_mode
 from harness.guest.protocol import Backup
-from harness.lab.counters import VmThreads
-from harness.lab.cycles import CycleCounting
+from harness.lab.counters import CycleCounting, VmThreads
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.lab.transport.base import Runner
 from harness.lab.transport.local import LocalRunner
+from harness.layout import BlockSource
 from harness.layout.build import Layouts
-from harness.layout.source import BlockSource
 from harness.measure.host_measurer import measure_timetable
 from harness.measure.phases import Pauses
 from harness.measure.platform import Clocks, Startup

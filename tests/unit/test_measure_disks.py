@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.names import RunId
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage
 from harness.measure.resume import find_class_notes, find_link_notes, find_network_notes
 from harness.measure.series import LabFound, PreparedGroup
@@ -23,7 +24,6 @@ from harness.model.disk import (
     merge_disk_records,
 )
 from harness.results import RunStore
-from harness.run_id import RunId
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group
 from tests.unit.recorded_campaign import RECORDING, Played, RecordedMeasurer, write_recording

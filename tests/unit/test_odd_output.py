@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import HarnessError, HostError
 from harness.events import Events
 from harness.guest.proxmox.client import check_answer
@@ -24,9 +25,8 @@ from harness.lab.created import CreationLog
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
 from harness.lab.transport.base import Completed, HoldingRunner, Runner
+from harness.layout import BlockSource
 from harness.layout.disks import backup_file
-from harness.layout.source import BlockSource
-from harness.run_id import RunId
 from harness.signals import Cleanup
 
 ODD = [

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import GuestError
 from harness.events import Events
 from harness.guest.libvirt.backend import LibvirtHypervisor
@@ -25,7 +26,6 @@ from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode, ModeVariant
-from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, require, traces
 from tests.unit.proxmox_shell import PlayedShell
 from tests.unit.this_host import connection, this_host

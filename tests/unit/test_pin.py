@@ -10,6 +10,7 @@ from time import sleep
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import HostError, SafetyError
 from harness.lab.created import Entry
 from harness.lab.guard import Writable, built_on
@@ -17,7 +18,6 @@ from harness.lab.guard.writable import created
 from harness.lab.pin import BlockPin, Fenced, read_pins, run_pinned
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
-from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, detach, loop, require, run, sparse
 
 MIB = 1 << 20

@@ -25,7 +25,7 @@ from harness.guest.proxmox.guest import ProxmoxGuest, Resolved, parse_resolved
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.session import Secret
 from harness.lab.transport.ssh import SshRunner
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.guest import ANY_GUEST, GuestOptions

@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import GuestError, HarnessError, HostError, SafetyError, Unsupported
 from harness.events import Events
 from harness.features.own_image.booting import create_key
@@ -29,8 +30,8 @@ from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import DiskById, DiskByStorage, GuestRules, HostSpec
 from harness.lab.transport.ssh import SshRunner
+from harness.layout import BlockSource
 from harness.layout.build import Layouts
-from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
 from harness.model.guest import GuestOptions
@@ -38,7 +39,6 @@ from harness.model.layout import Lvm, LvmThin, Qcow2, RawFile, Zvol
 from harness.model.mode import Mode
 from harness.model.option import Effective
 from harness.results.validity import configuration_check
-from harness.run_id import RunId
 from pve_double import nodeshell
 from pve_double.faults import Fault
 from pve_double.server import Serving, serve

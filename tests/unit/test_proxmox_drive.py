@@ -16,7 +16,7 @@ from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import choose_controller, choose_drives, format_drive, parse_drive, refuse_drive
 from harness.guest.proxmox.guest import find_drive, parse_resolved
 from harness.guest.qemu_process import InspectedProcess, parse_inspected
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.model.attach import CACHES, Aio, Attach, Cache, DetectZeroes, Discard
 from harness.model.option import Bus, Effective
 from harness.model.values import format_limits

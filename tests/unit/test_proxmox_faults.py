@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import GuestError, LabUnavailable
 from harness.guest.proxmox import build_shell_parameters
 from harness.guest.proxmox.client import Client, PveError
@@ -19,7 +20,6 @@ from harness.guest.proxmox.creation import Store, Stores, create_vm
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.session import Secret
 from harness.lab.inventory import GuestRules
-from harness.run_id import RunId
 from pve_double.faults import Fault, Kind
 from pve_double.server import Serving, serve
 from pve_double.state import Node

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import HarnessError, HostError, LabUnavailable, SafetyError
 from harness.guest.proxmox import CreatedStore, CreatedVm, CreatedVolume, build_shell_parameters
 from harness.guest.proxmox.backend import ProxmoxHypervisor
@@ -22,7 +23,6 @@ from harness.measure.reap import reap
 from harness.model.attach import Attach
 from harness.model.layout import LvmThin, RawFile
 from harness.model.mode import Mode
-from harness.run_id import RunId
 from pve_double.executor.memory import MemoryExecutor
 from pve_double.faults import Fault
 from pve_double.permissions import ROOT

@@ -24,7 +24,7 @@ from harness.guest.proxmox.machine import VirtualMachine
 from harness.guest.proxmox.vzdump import end_backups
 from harness.lab.inventory import GuestRules
 from harness.lab.transport.ssh import SshRunner
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.model.attach import Attach
 from harness.model.job import Job
 from harness.model.mode import Arm, Place

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from harness.analysis import estimate_drift
 from harness.cli import main
+from harness.config.names import RunId
 from harness.errors import ResultsError
 from harness.model.attach import Attach
 from harness.model.base import Device
@@ -40,7 +41,6 @@ from harness.results import (
     ValidityCheck,
     assemble,
 )
-from harness.run_id import RunId
 from tests.build import RUN_ID, build_measurement, synthetic_run
 from tests.unit.transport_servers import small_filesystem
 

@@ -79,7 +79,7 @@ def _leaves_disks_alone(function: str) -> bool:
     return function.startswith(
         (
             "harness.image.",
-            "harness.lab.embedded.",
+            "harness.features.embedded.",
             "harness.features.doctor.",
             "harness.lab.lease.",
             "harness.lab.transport.",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import Unsupported
 from harness.events import Events
 from harness.guest.libvirt.backend import LibvirtHypervisor
@@ -22,7 +23,6 @@ from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import Lvm
 from harness.model.mode import Mode
-from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, require, traces
 from tests.unit.this_host import connection, this_host
 

@@ -167,7 +167,7 @@ def test_under_nohup_a_hangup_ends_nothing(waiting: Path) -> None:
 COMMAND = """
 import sys, time
 from pathlib import Path
-from harness.cli import labs, main
+from harness.cli import main, runs
 
 def work(options):
     try:
@@ -177,7 +177,7 @@ def work(options):
         print("taking down", flush=True)
         Path(sys.argv[1], "taken-down").touch()
 
-labs._images = work
+runs._images = work
 sys.exit(main(["images"]))
 """
 

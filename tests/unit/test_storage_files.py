@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.lab import storages as storage_space
 from harness.lab.created import Entry, read_log
@@ -23,8 +24,8 @@ from harness.lab.pin import disks_below
 from harness.lab.storages import FoundStorage, look_at
 from harness.lab.transport.base import Runner
 from harness.lab.transport.local import LocalRunner
+from harness.layout import BlockSource
 from harness.layout.build import Layouts, SharedStorage
-from harness.layout.source import BlockSource
 from harness.layout.storage import build_on_storage, refuse_on_storage
 from harness.layout.storage_files import create_raw
 from harness.measure.reap import reap
@@ -32,7 +33,6 @@ from harness.model.attach import Attach
 from harness.model.base import Device, Md
 from harness.model.layout import Lvm, Qcow2, RawFile
 from harness.model.mode import Mode
-from harness.run_id import RunId
 from tests.unit.failing import outcomes
 from tests.unit.granted import granted
 from tests.unit.loop_disks import NO_HYPERVISOR, RUNNER, creation_log

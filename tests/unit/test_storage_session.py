@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import SafetyError, Unsupported
 from harness.events import Events
 from harness.guest.libvirt.backend import LibvirtHypervisor, parse_pool, place_of
@@ -28,7 +29,6 @@ from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import Lvm, RawFile
 from harness.model.mode import Arm, Mode, Place
-from harness.run_id import RunId
 from tests.unit.loop_disks import RUNNER, require
 from tests.unit.this_host import connected, this_host
 

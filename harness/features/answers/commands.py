@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.cli.common import REPORTS, add_json, add_run, number_from, print_json
-from harness.cli.labs import pytest_arguments
+from harness.cli.common import REPORTS, add_json, add_run_argument, number_from, print_json
+from harness.cli.runs import pytest_arguments
 from harness.errors import ConfigError, HarnessError
 
 NOT_HELD = 3
@@ -27,7 +27,7 @@ def add_commands(commands: Any) -> None:
         epilog="Exit status: 0 (with --verify: all held), 1 failed, 2 the run recommends nothing, 3 an advice did not "
         "hold, 4 undecided.",
     )
-    add_run(parser)
+    add_run_argument(parser)
     parser.add_argument("--use", metavar="NAME", help="only for this use: general, database, sequential, latency")
     parser.add_argument(
         "--verify",

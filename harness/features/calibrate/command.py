@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from harness.analysis import METRICS, Estimate, estimate_added, estimate_overhead, log_ratios
-from harness.config.names import choices
+from harness.config.names import RunId, choices
 from harness.errors import ConfigError, ResultsError
 from harness.events import Events
 from harness.features.calibrate.calibration import (
@@ -52,7 +52,6 @@ from harness.image import ImageSet
 from harness.lab.inventory import ROOT, HostSpec
 from harness.measure.phases import Phases
 from harness.results import RunStore
-from harness.run_id import RunId
 from harness.units import format_duration
 
 BLOCKS_SHOWN = (3, 5, 8, 12, 20)

@@ -15,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.analysis import CONFIDENCE, METRICS, Sequential, Verdict, log_ratios
+from harness.config.names import RunId
 from harness.errors import ResultsError
 from harness.feature import PlannedRuns
 from harness.features.calibrate.calibration import Calibration, blocks_of_boots, choose_common_slice, find_calibration
@@ -23,7 +24,6 @@ from harness.lab.inventory import HostSpec
 from harness.model.mode import Budget, Cell, LabKind, lab_kind_of
 from harness.model.workloads import Profile, find_profile
 from harness.report.numbers import count, percent
-from harness.run_id import RunId
 from harness.scenario.legality import budgets_for
 from harness.scenario.plan import MOST_ROUNDS, Plan
 from harness.scenario.scenario import Scenario

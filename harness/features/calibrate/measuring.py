@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
+from harness.config.names import RunId
 from harness.errors import MeasurementError, Unsupported
 from harness.events import Events, Note
 from harness.features.calibrate.memory_disk import create_memory_disk
@@ -19,7 +20,7 @@ from harness.image import ImageSet
 from harness.lab.created import CreationLog
 from harness.lab.hosts import Host
 from harness.lab.inventory import HostSpec
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.measure.host_measurer import SessionMeasurer
 from harness.measure.phases import Pauses, Phases
 from harness.measure.prepare import SetupRequest, open_session
@@ -31,7 +32,6 @@ from harness.model.base import Device
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.results import Measurement, RunStore
-from harness.run_id import RunId
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Timetable, timetables

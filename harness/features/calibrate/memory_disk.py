@@ -11,7 +11,7 @@ from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.guard import created
 from harness.lab.pin import TAG
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.untrusted import reading
 
 NULL_BLK = "/sys/kernel/config/nullb"

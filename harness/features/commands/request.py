@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict
 
 from harness.analysis import (
     CONFIDENCE,
@@ -333,14 +333,6 @@ class CommandRecord(RecordValue):
     reads: dict[str, tuple[Counted, Counted]] = field(default_factory=dict)
     """By side (`host`, `guest`): the bytes that the processes of all runs read, also from pipes and memory, and those
     that the volume gave. A side of which a run is not known is left out."""
-
-    @model_validator(mode="after")
-    def check_read(self) -> Self:
-        """ValueError for what was read, if a pair lacks a side although all runs were made."""
-        for host, guest in ((self.on_host, self.in_guest), (self.cpu_on_host, self.cpu_in_guest)):
-            if host and guest and abs(len(host) - len(guest)) > (self.problem is not None):
-                raise ValueError("the host and the guest do not have one figure for each run")
-        return self
 
     @property
     def pairs(self) -> tuple[tuple[float, float], ...]:

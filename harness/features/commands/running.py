@@ -23,7 +23,7 @@ from harness.features.commands.request import (
 )
 from harness.files import read_script
 from harness.lab.pin import MARK, MOUNT_DIRECTORY
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.measure.rounds import FollowingSeries, OneStepSeries, SeriesContext, follow_once
 from harness.measure.series import OpenSession, PreparedGroup
 from harness.model.mode import Arm

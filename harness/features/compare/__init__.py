@@ -3,7 +3,8 @@
 `virt-overhead compare` and `--baseline` of a measurement find the cells of two runs that belong together and what else
 differs between the runs, estimate the change of each arm and judge it among all that are compared (comparison.py).
 records.py is the JSON document, words.py says it in words for a terminal and as Markdown, page.py as a page.
-`virt-overhead baseline` names a run (command.py).
+`virt-overhead baseline` names a run (command.py). After a measurement on several hosts, hosts.py puts their runs beside
+each other.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING
 from harness.feature import Feature, RunOption, import_later
 
 if TYPE_CHECKING:
-    from harness.features.compare import command
+    from harness.features.compare import command, hosts
 else:
-    (command,) = import_later(__name__, "command")
+    command, hosts = import_later(__name__, "command", "hosts")
 
 
 FEATURE = Feature(
@@ -30,4 +31,5 @@ FEATURE = Feature(
             print=lambda name, runs, reporter: command.print_comparisons(name, runs, reporter),
         ),
     ),
+    print_runs=lambda runs, reporter: hosts.print_hosts(runs, reporter) if len(runs.paths) > 1 else None,
 )

@@ -12,6 +12,7 @@ from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, reduce_
 from harness.analysis.histogram import FEWEST_BEYOND
 from harness.analysis.metrics import Shown
 from harness.feature import FeatureReport
+from harness.features.distributions.order import order_blocks
 from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, microseconds_cell
 from harness.report.draw import Figure, log_axis, scatter, set_rows, set_scalable_axis, whiskers
 from harness.report.numbers import (
@@ -412,4 +413,10 @@ def _round_to_digits(value: float, number: int = 4) -> float:
     return float(f"{value:.{number}g}")
 
 
-REPORT = FeatureReport(workload_charts=latency_charts, workload_tables=latency_tables)
+def workload_tables(section: Section, workload: WorkloadCells, key: str) -> Iterator[Block]:
+    """The latencies of a workload as tables, and its blocks in the order of time."""
+    yield from latency_tables(section, workload, key)
+    yield from order_blocks(section, workload, key)
+
+
+REPORT = FeatureReport(workload_charts=latency_charts, workload_tables=workload_tables)

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from harness.console import CleanConsole
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable
+from harness.feature import embedded_lab
 from harness.features.doctor.devices import examine, find_proof, is_dead
 from harness.features.doctor.machine import (
     WINDOW_SECONDS,
@@ -32,7 +33,6 @@ from harness.features.doctor.machine import (
     look,
 )
 from harness.features.doctor.syncs import examine_syncs
-from harness.lab import embedded
 from harness.lab.facts import read_facts
 from harness.lab.hosts import connect
 from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, ProxmoxSpec, whole_environment, withdraw_secrets
@@ -175,7 +175,7 @@ def choose_hosts(lab: Path | None, host: str | None) -> Inventory:
     requested but does not run: the doctor does not start it.
     """
     if lab is None and host == EMBEDDED:
-        return Inventory("the embedded lab", "smoke", (embedded.read_running_host(),))
+        return Inventory("the embedded lab", "smoke", (embedded_lab().read_running_host(),))
     inventory = load_lab(lab) if lab else THIS_MACHINE
     withdraw_secrets(inventory.hosts)
     return inventory.only(host) if host else inventory

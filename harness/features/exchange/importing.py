@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from harness.config.names import RunId
 from harness.errors import ConfigError, MeasurementError
 from harness.features.exchange.reader import Point, list_differences, list_varying, read_points
 from harness.features.exchange.section import identify_disk
@@ -36,7 +37,6 @@ from harness.results import (
 )
 from harness.results.judging import mark_better
 from harness.results.records import IMPORTED
-from harness.run_id import RunId
 from harness.units import format_size
 from harness.untrusted import JSON_BYTES
 

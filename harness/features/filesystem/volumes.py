@@ -14,9 +14,9 @@ from harness.lab.created import CreationLog
 from harness.lab.guard import Writable, created
 from harness.lab.pin import FILE_IDENTITY, MOUNT_DIRECTORY, TAG
 from harness.lab.transport.base import Runner
+from harness.layout import BlockSource
 from harness.layout.build import Layouts
 from harness.layout.disks import LoopDevice, attach_loop
-from harness.layout.source import BlockSource
 from harness.layout.storage_files import FIXED_OVERHEAD, MOUNT_OPTIONS, SHARE_OVERHEAD, FilesystemMount, create_raw
 from harness.measure.prepare import fill_spans
 from harness.model.attach import Attach, Attachment

@@ -1,8 +1,8 @@
 """What one I/O costs the host: CPU time and cycles by part, KVM's exits, switches, requests to the disk.
 
-From the counters of each slice. A cell stores the costs of each arm under `accounting`; the page shows them below
-its findings (`report.py`). If the disk got fewer and larger requests from a guest than from its host, they also explain
-why the guest is faster.
+From the counters of each slice; cycles.py counts cycles. A cell stores the costs of each arm under `accounting`; the
+page shows them below its findings (`report.py`). If the disk got fewer and larger requests from a guest than from its
+host, they also explain why the guest is faster.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from harness.analysis import IN_ORDER, Samples, estimate_added
-from harness.feature import CPU_TIME, Feature
+from harness.feature import CPU_TIME, CycleCounter, Feature, import_later
 from harness.model.mode import Place
 from harness.model.values import names_of
 
 if TYPE_CHECKING:
+    from harness.features.io_costs import cycles as counting
     from harness.model.counters import Counters, QemuCounts
     from harness.results.cells import CellRecord, CostRecord, CostUnit
     from harness.results.contrasts import Blocks
+else:
+    (counting,) = import_later(__name__, "cycles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +211,12 @@ def explain_faster(cell: CellRecord) -> str | None:
 
 FEATURE = Feature(
     name="io_costs",
+    brings=(
+        CycleCounter(
+            probe=lambda runner, facts: counting.probe_cycle_counting(runner, facts),
+            count=lambda runner, seconds: counting.count_cycles(runner, seconds),
+        ),
+    ),
     cost_per_io=cost_per_io,
     account_blocks=account_blocks,
     explain_faster=explain_faster,

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 else:
     (measured,) = import_later(__name__, "measured")
 
+MOST_GUESTS = 6
+"""Guests that a mode has at most. fio on the host runs once for each of them, through one connection: OpenSSH allows 10
+sessions in it (MaxSessions in sshd_config(5)), and virt-overhead needs three for itself."""
+
 
 MOST_GUESTS = 6
 """Guests that a mode has at most. fio on the host runs once for each of them, through one connection: OpenSSH allows 10
@@ -131,7 +135,7 @@ def _find_name_problems(scenario: Scenario) -> Iterator[str]:
 
 FEATURE = Feature(
     name="neighbours",
-    subject=OTHER_IO,
+    subject=Subject(in_cell=lambda cell, _slices: cell.mode.runs_with_others),
     brings=(ModeKeys(table=OtherIo, find_problems=find_problems, adapt=add_modes),),
     counts=lambda slice_, _cell: measured.has_its_backup(slice_),
     find_checks=lambda slices, cell: (*measured.check_together(slices), *measured.check_backup(slices, cell)),

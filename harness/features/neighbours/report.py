@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from harness.analysis import METRICS, Estimate
-from harness.feature import FeatureReport, ReportPlace
-from harness.features.neighbours import DURING_BACKUP, OTHER_IO
+from harness.feature import FeatureReport, ReportPlace, Subject
+from harness.features.neighbours import DURING_BACKUP
 from harness.report.blocks import (
     MOST_DIFFERENCES,
     Aside,
@@ -249,4 +249,7 @@ def _difference_blocks(section: Section) -> Iterator[Block]:
     yield from shared_blocks(section)
 
 
-REPORT = FeatureReport(subject=OTHER_IO, contents={ReportPlace.DIFFERENCES: _difference_blocks})
+REPORT = FeatureReport(
+    subject=Subject(in_record=lambda cell: cell.mode_detail.runs_with_others),
+    contents={ReportPlace.DIFFERENCES: _difference_blocks},
+)

@@ -16,7 +16,7 @@ from harness.lab.guard import Room, created
 from harness.lab.pin import TAG
 from harness.lab.storages import FoundStorage
 from harness.lab.transport.base import Runner
-from harness.layout.source import BlockSource, NetworkDisk, Sources
+from harness.layout import BlockSource, NetworkDisk, Sources
 from harness.model.attach import Attach
 from harness.model.layout import Layout, Rbd
 from harness.model.mode import Mode

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from harness.analysis import CONFIDENCE, METRICS
 from harness.config.names import choices
@@ -235,16 +235,6 @@ class SearchedRate(RecordValue):
     cpu: Figure | None
     """CPU time of the host for an I/O in seconds, without fio's own; null if it was not counted."""
 
-    @model_validator(mode="after")
-    def check_read(self) -> Self:
-        """ValueError for what was read, if its values are not of one curve."""
-        low, latency, high = (value or 0.0 for value in (self.low, self.latency, self.high))
-        if (self.low, self.high).count(None) != 2 * (self.latency is None) or not low <= latency <= high:
-            raise ValueError("latency is not within low and high")
-        if len(self.latencies) > len(self.iops):
-            raise ValueError("there are more latencies than blocks")
-        return self
-
 
 @dataclass(frozen=True, slots=True)
 class SearchArm(RecordValue):
@@ -296,13 +286,6 @@ class SearchRecord(RecordValue):
     """Why no further round was measured; null if the run ended before."""
     arms: tuple[SearchArm, ...]
     """One entry per arm, the host first."""
-
-    @model_validator(mode="after")
-    def check_read(self) -> Self:
-        """ValueError for what was read, if an arm is there twice."""
-        if len({arm.arm for arm in self.arms}) < len(self.arms):
-            raise ValueError("an arm is there twice")
-        return self
 
 
 def loads_of(planned: PlannedSearch, measurements: Iterable[Measurement], arm: Arm) -> tuple[Load, ...]:

@@ -22,8 +22,8 @@ from harness.lab.created import CreationLog, HostThing, fenced
 from harness.lab.inventory import DiskByStorage
 from harness.lab.pin import TAG
 from harness.lab.storages import Allocation, read_space, shortages
+from harness.layout import BlockSource
 from harness.layout.layers import TRACELESS
-from harness.layout.source import BlockSource
 from harness.measure.phases import Pauses
 from harness.measure.ran_slices import RanSlice
 from harness.measure.rounds import FollowingSeries, OneStepSeries, SeriesContext, follow_once

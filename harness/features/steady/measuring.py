@@ -10,7 +10,7 @@ from harness.errors import MeasurementError
 from harness.events import Note, StepAdvanced
 from harness.feature import find_conditioner
 from harness.features.steady import judge_steadiness
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.measure.fio import Target, TimedSection, job_file, mark_fio, parse
 from harness.measure.prepare import FilledRegions
 from harness.model.job import Job

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from harness.cli.common import REPORTS, add_json, add_run, print_json
+from harness.cli.common import REPORTS, add_json, add_run_argument, print_json
 
 PAUSE = 5.0
 """Seconds between two looks. A look reads what is new, and takes little time from the machine that measures."""
@@ -23,7 +23,7 @@ def add_commands(commands: Any) -> None:
         epilog="It ends with the run. Without a terminal, it prints a line for each round.",
         example="virt-overhead watch latest",
     )
-    add_run(parser)
+    add_run_argument(parser)
     parser.add_argument("--once", action="store_true", help="print the state and exit")
     add_json(parser, "the state, once,")
     parser.set_defaults(run=_watch)

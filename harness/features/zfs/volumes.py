@@ -19,8 +19,8 @@ from harness.lab.guard import Room, created, created_directory
 from harness.lab.pin import MOUNT_DIRECTORY, TAG
 from harness.lab.storages import FoundStorage
 from harness.lab.transport.base import Runner
+from harness.layout import BlockSource, Sources
 from harness.layout.layers import ZFS_SHARE, list_zfs_options
-from harness.layout.source import BlockSource, Sources
 from harness.layout.storage_files import create_in_directory
 from harness.model.layout import ZFS_PROPERTIES, Layout, OnZfs, ZfsFile, Zvol
 from harness.model.option import Effective

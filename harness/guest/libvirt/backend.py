@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Literal, cast
 from xml.etree import ElementTree
 
+from harness.config.names import RunId
 from harness.errors import HostError, Unsupported
 from harness.events import Events
 from harness.feature import GuestImages, features, find_brought
@@ -52,7 +53,6 @@ from harness.model.attach import Attachment
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import find_missing_requirement
 from harness.model.mode import Mode
-from harness.run_id import RunId
 
 _PLACES: Mapping[str, tuple[Place, str]] = {
     "dir": ("directory", "target/path"),

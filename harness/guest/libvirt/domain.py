@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 from harness.errors import Unsupported
 from harness.guest.protocol import GuestDisk
-from harness.layout.source import NetworkDisk
+from harness.layout import NetworkDisk
 from harness.model.attach import ATTACH_OPTIONS, Attach, Attachment, Vfio
 from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
 from harness.model.option import BUSES, Bus, OnController, QemuOverride, Xml

@@ -37,8 +37,8 @@ from harness.lab.guard.writable import created
 from harness.lab.inventory import GuestRules
 from harness.lab.pin import TAG
 from harness.lab.transport.base import HeldCommand, HoldingRunner, Runner
+from harness.layout import BlockSource, NetworkDisk
 from harness.layout.regions import Region
-from harness.layout.source import BlockSource, NetworkDisk
 from harness.model.layout import Zvol
 from harness.signals import cleaning_up, wait_until
 from harness.units import format_duration

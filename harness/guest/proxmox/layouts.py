@@ -22,11 +22,11 @@ from harness.lab.inventory import ROOT, AnyDisk, ApiSpec, DiskById, DiskByStorag
 from harness.lab.pin import TAG, disks_below
 from harness.lab.storages import Allocation, StorageSpace, look_at, read_space, shortages
 from harness.lab.transport.base import Runner
+from harness.layout import BlockSource, Sources
 from harness.layout.build import Layouts, SharedStorage
 from harness.layout.disks import partitioned_disks
 from harness.layout.layers import BARE, Alone, LayerBuilder
 from harness.layout.regions import Need, Region
-from harness.layout.source import BlockSource, Sources
 from harness.model.attach import Vfio
 from harness.model.base import Device
 from harness.model.layout import Filesystem, Layout, Lvm, LvmThin, OnFilesystem, Partition, Qcow2, RawFile, Rbd, Zvol

@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.config.names import RunId
 from harness.errors import LabUnavailable
 from harness.events import Events
 from harness.features.calibrate.measuring import LATE, PASSTHROUGH, PLAIN, SPAN, TrialMeasurer
+from harness.features.embedded import lab_host as embedded
 from harness.image import ensure_images
-from harness.lab import embedded
 from harness.lab.inventory import HostSpec
 from harness.measure.phases import Pauses, Phases
 from harness.measure.series import Policy, PreparedGroup, Round, RoundSegment, SeriesEngine
 from harness.model.mode import Cell
 from harness.results import Measurement, RunStore
-from harness.run_id import RunId
 from harness.scenario.plan import Plan
 from harness.scenario.setups import Group
 from harness.scenario.timetable import Slice

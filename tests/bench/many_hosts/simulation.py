@@ -22,8 +22,8 @@ from harness.lab.hosts import CONNECT_SECONDS, Host, reach_host
 from harness.lab.inventory import AnyDisk, HostSpec
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner
+from harness.layout import BlockSource
 from harness.layout.build import Layouts, SharedStorage
-from harness.layout.source import BlockSource
 from harness.measure import host_measurer
 from harness.measure.series import LabFound
 from harness.model.counters import Transferred

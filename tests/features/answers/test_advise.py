@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
+from harness.config.names import RunId
 from harness.features.answers.advice import Advice, AdviceOutcome, Verified, list_advice, map_results, verify
 from harness.features.answers.commands import NOT_HELD
 from harness.model.attach import Attach
@@ -21,7 +22,6 @@ from harness.model.mode import Arm, Mode, Place
 from harness.model.option import Effective
 from harness.model.workloads import Profile, parse_workloads
 from harness.results import CellRecord, Run, RunStore
-from harness.run_id import RunId
 from tests.build import optane, synthetic_run
 
 MODES = (

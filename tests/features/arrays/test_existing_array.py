@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import ConfigError, Unsupported
 from harness.events import Events
 from harness.features.arrays.records import Bottleneck, ScalingRecord
@@ -40,7 +41,6 @@ from harness.report.section import find_sections
 from harness.report.terminal import summary_lines
 from harness.results import CellContext, Measurement, Run, RunStore, ValidityCheck, assemble
 from harness.results.assemble import AssembledRun
-from harness.run_id import RunId
 from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import describe_plan, expand, plan_for
 from harness.scenario.scenario import Scenario

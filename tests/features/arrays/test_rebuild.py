@@ -14,8 +14,8 @@ from harness.features.arrays import building
 from harness.features.arrays.building import BESIDE_SECONDS, FASTEST_KIB, RESERVE, SLOWEST_KIB, ArrayRebuild, take_out
 from harness.lab.counters import MdDevice
 from harness.lab.transport.base import Completed
+from harness.layout import BlockSource
 from harness.layout.build import Layouts
-from harness.layout.source import BlockSource
 from harness.measure.session import Session
 from harness.model.attach import Attach
 from harness.model.base import Md

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from harness.features.arrays.report import array_cells, array_headline
-from harness.lab.embedded.disks import CONTROLLERS
+from harness.features.embedded.disks import CONTROLLERS
 from harness.report.modes import Headline, compare_modes
 from tests.unit.path_runs import Measured, measured
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.features.arrays.records import Bottleneck
-from harness.lab.embedded.disks import CONTROLLERS, DISK_LIMIT
+from harness.features.embedded.disks import CONTROLLERS, DISK_LIMIT
 from tests.unit.path_runs import ARRAYS, measured
 
 SEQUENTIAL, RANDOM = "seqread-1m", "randread-4k"

@@ -11,6 +11,7 @@ from pathlib import Path
 import libvirt_qemu
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import GuestError, SafetyError
 from harness.events import Event, Events, Note
 from harness.features.borrow import plugged
@@ -21,13 +22,12 @@ from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import BorrowedVm, DiskById, HostSpec, LibvirtSpec, VmLogin
 from harness.lab.transport.ssh import SshRunner
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.guest import GuestOptions
 from harness.model.layout import Lvm
 from harness.model.mode import Mode
-from harness.run_id import RunId
 from tests.unit.granted import granted
 from tests.unit.loop_disks import RUNNER
 from tests.unit.pluggable_domain import DEFINITION, PluggableDomain, connected

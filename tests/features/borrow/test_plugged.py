@@ -10,6 +10,7 @@ from pathlib import Path
 import libvirt
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import HostError
 from harness.features.borrow import plugged
 from harness.features.borrow.libvirt import devices_for, devices_plugged
@@ -19,10 +20,9 @@ from harness.guest.protocol import GuestDisk
 from harness.lab.created import CreationLog, read_log
 from harness.lab.guard.writable import issue
 from harness.lab.pin import read_pins
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.measure.reap import describe_entry, reap
 from harness.model.attach import Attach
-from harness.run_id import RunId
 from harness.signals import wait_until
 from tests.unit.loop_disks import RUNNER
 from tests.unit.pluggable_domain import PluggableDomain, connected

@@ -12,7 +12,7 @@ from harness.guest.booting import LinuxInside
 from harness.guest.libvirt.effective import QemuProcess, Running
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import Engines
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.model.attach import Attach, Attachment, Vfio
 from harness.model.guest import ANY_GUEST, GuestOptions
 from tests.unit.pluggable_domain import DEFINITION

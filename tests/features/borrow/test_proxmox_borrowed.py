@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import HostError, SafetyError
 from harness.events import Event, Events, Note
 from harness.features.borrow import proxmox as borrowing_from_node
@@ -23,14 +24,13 @@ from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import BorrowedVm, DiskByStorage, GuestRules, HostSpec, VmLogin
 from harness.lab.transport.ssh import SshRunner
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.measure.reap import reap
 from harness.model.attach import Attach, Attachment
 from harness.model.base import Device
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import LvmThin
 from harness.model.mode import Mode
-from harness.run_id import RunId
 from pve_double.executor.memory import MemoryExecutor
 from pve_double.faults import Fault
 from pve_double.permissions import ROOT

@@ -13,7 +13,7 @@ from harness.features.answers.advice import list_advice, map_results
 from harness.features.answers.decision import compare_options, get_answers, select_results
 from harness.features.cached import count_copies, describe_state, find_change, measure_share
 from harness.features.cached.report import cached_blocks, describe_cell
-from harness.features.exchange.exporting import label_cell
+from harness.features.exchange.gauges import label_cell
 from harness.features.variants import Variant
 from harness.lab.counters import CounterFiles, parse_samples, read_samples
 from harness.lab.transport.local import LocalRunner

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
+from harness.config.names import RunId
 from harness.errors import ConfigError, Unsupported
 from harness.features.calibrate.calibration import BootNoise, Delay, SliceNoise
 from harness.features.calibrate.command import choose_disk, summarise
@@ -15,7 +16,6 @@ from harness.features.calibrate.memory_disk import create_memory_disk
 from harness.lab.created import CreationLog
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.lab.transport.local import LocalRunner
-from harness.run_id import RunId
 from tests.features.calibrate import calibrations
 
 DISKS = tuple(DiskByFile(name, Path(f"/{name}"), 1, destroy=True) for name in ("optane", "hdd"))

@@ -12,6 +12,7 @@ import pytest
 from pydantic import JsonValue
 
 from harness.analysis import Verdict
+from harness.config.names import RunId
 from harness.features.calibrate.calibration import find_calibration, find_path, write_calibration
 from harness.features.calibrate.detectable import (
     MOST_RUNS,
@@ -28,7 +29,6 @@ from harness.features.calibrate.noise import smallest_detectable
 from harness.lab.inventory import DiskById, HostSpec
 from harness.model.mode import Budget
 from harness.results import Run, RunStore
-from harness.run_id import RunId
 from harness.scenario.plan import FIO_SHARE, Plan, plan_for
 from tests.build import optane, synthetic_run
 from tests.features.calibrate.calibrations import CALIBRATION

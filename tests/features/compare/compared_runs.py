@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+from harness.config.names import RunId
 from harness.events import Events
 from harness.lab.inventory import DiskById
 from harness.measure.campaign import Campaign
@@ -16,7 +17,6 @@ from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
 from harness.measure.spec import CampaignSpec
 from harness.results import RunStore
-from harness.run_id import RunId
 from tests.unit.draining import draining_scenario
 from tests.unit.killed_campaign import HOST, measured, plan
 from tests.unit.recorded_campaign import RecordedMeasurer, write_recording

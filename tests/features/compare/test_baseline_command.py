@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
+from harness.config.names import RunId
 from harness.results import Run, RunStore
-from harness.run_id import RunId
 from tests.unit.replayed_runs import replayed
 
 

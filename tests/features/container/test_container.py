@@ -16,7 +16,7 @@ from harness.features.container.lxc import Container, choose_cpus, make_config, 
 from harness.guest.protocol import GuestDisk
 from harness.lab.guard.writable import issue
 from harness.lab.pin import BlockPin, FilePin
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.model.attach import Attach, InContainer
 from harness.model.counters import Transferred
 from harness.model.guest import GuestOptions

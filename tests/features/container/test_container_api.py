@@ -20,7 +20,7 @@ from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.session import Secret
 from harness.lab.hosts import Host
 from harness.lab.inventory import ProxmoxSpec
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.measure.reap import reap
 from harness.model.attach import InContainer
 from harness.model.guest import GuestOptions

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import GuestError, Unsupported
 from harness.events import Events
 from harness.features.container.lxc import Container, RunningContainer, refuse_lxc, start_container
@@ -21,11 +22,10 @@ from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.measure.reap import HOST_THINGS
 from harness.model.attach import InContainer
 from harness.model.guest import GuestOptions
-from harness.run_id import RunId
 from tests.unit.granted import granted
 from tests.unit.loop_disks import loop, require, sparse
 from tests.unit.processes import ends

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from harness.analysis import Calls, LatencyHistogram, percentile, reduce_bins
+from harness.features.distributions.order import arm_blocks, blocks_by_depth, order_sentence
 from harness.features.distributions.report import find_distributions, find_load_curves, group_by_depth, quantiles
 from harness.features.variants import Variant
 from harness.report.draw import log_axis
-from harness.report.order import arm_blocks, blocks_by_depth, order_sentence
 from harness.report.section import WorkloadCells, find_sections
 from harness.results import CellRecord, Run
 from tests.build import lognormal, optane, synthetic_run

@@ -15,6 +15,7 @@ import pytest
 
 from harness.analysis import merged, percentile
 from harness.cli import main
+from harness.config.names import RunId
 from harness.features.exchange.exporting import COLUMNS
 from harness.model.job import Job
 from harness.model.mode import Cell
@@ -29,7 +30,6 @@ from harness.results import (
     RunStore,
     assemble,
 )
-from harness.run_id import RunId
 from harness.scenario.scenario import PRESETS
 from tests.features.exchange.exchanged import RECORDED, import_bench_fio, imported
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.cli import main
+from harness.config.names import RunId
 from harness.errors import ConfigError
 from harness.features.exchange.sharing import (
     ShareRequest,
@@ -24,7 +25,6 @@ from harness.features.exchange.sharing import (
 )
 from harness.results import Run, RunStore
 from harness.results.store import make_stored_adapter, parse_run, to_stored
-from harness.run_id import RunId
 from tests.build import synthetic_run
 
 GALLERY = Path(__file__).parents[3] / "docs" / "gallery"

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 from harness.features.filesystem import annotate
 from harness.features.filesystem.report import REPORT
 from harness.features.filesystem.volumes import read_read_aheads, set_read_ahead
+from harness.layout import BlockSource
 from harness.layout.build import Layouts
-from harness.layout.source import BlockSource
 from harness.measure.fio import Target, TimedSection, job_file
 from harness.measure.phases import Pauses
 from harness.model.attach import Attach

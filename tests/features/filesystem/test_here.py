@@ -15,9 +15,9 @@ from harness.features.filesystem import volumes
 from harness.features.filesystem.mounted import MountedGuest
 from harness.features.filesystem.volumes import MIB, build_with_filesystems
 from harness.lab.created import read_log
+from harness.layout import BlockSource
 from harness.layout.build import Layouts
 from harness.layout.disks import list_loop_devices
-from harness.layout.source import BlockSource
 from harness.model.attach import Attach
 from harness.model.layout import InnerFilesystem, RawFile
 from harness.model.mode import Mode

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
+from harness.config.names import RunId
 from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.features.history.store import HISTORY_COLUMNS, HistoryStore
 from harness.features.history.trends import find_trends
 from harness.results import Run, RunStore
-from harness.run_id import RunId
 from tests.features.history.history_files import run_id, write_history
 from tests.unit.command_docs import read_command
 from tests.unit.replayed_runs import replayed

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from harness.config.names import RunId
 from harness.errors import GuestError, Unsupported
 from harness.features.own_image import booting
 from harness.features.own_image.booting import (
@@ -29,7 +30,6 @@ from harness.lab.transport.local import LocalRunner
 from harness.model.attach import Attach
 from harness.model.guest import INSTALLED_FIO, GuestOptions, find_guest_problems
 from harness.model.option import Bus
-from harness.run_id import RunId
 
 HERE = LocalRunner("host here")
 KEY = HostKey("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n", "ssh-ed25519 HOST")

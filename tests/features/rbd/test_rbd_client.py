@@ -8,7 +8,7 @@ from harness.guest.libvirt.domain import build_domain_xml
 from harness.guest.libvirt.effective import parse_process
 from harness.guest.protocol import GuestDisk
 from harness.lab.facts import HostFacts
-from harness.layout.source import BlockSource, NetworkDisk
+from harness.layout import BlockSource, NetworkDisk
 from harness.model.attach import Attach
 from harness.model.layout import Rbd, find_missing_requirement
 from harness.model.mode import Mode

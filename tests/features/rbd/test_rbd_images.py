@@ -16,8 +16,8 @@ from harness.lab import pin
 from harness.lab.lab_file import lab_of
 from harness.lab.storages import look_at
 from harness.lab.transport.base import Completed
+from harness.layout import NetworkDisk
 from harness.layout.build import Layouts
-from harness.layout.source import NetworkDisk
 from harness.layout.storage import build_on_storage, refuse_on_storage
 from harness.measure.reap import reap
 from harness.model.attach import Attach

@@ -17,8 +17,8 @@ from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.creation import PveVolume
 from harness.guest.proxmox.guest import parse_resolved
 from harness.lab.inventory import DiskByStorage
+from harness.layout import NetworkDisk
 from harness.layout.build import Layouts
-from harness.layout.source import NetworkDisk
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import Rbd

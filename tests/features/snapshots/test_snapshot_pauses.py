@@ -21,7 +21,7 @@ from harness.features.snapshots.measuring import (
 )
 from harness.features.snapshots.report import REPORT, describe_snapshots
 from harness.features.snapshots.request import PlannedSnapshots, SnapshotRecord
-from harness.lab.cycles import Cycles
+from harness.lab.counters import Cycles
 from harness.lab.transport.local import LocalRunner
 from harness.measure.fio import JobResult
 from harness.measure.ran_slices import RanSlice

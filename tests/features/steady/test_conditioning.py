@@ -16,8 +16,8 @@ from harness.features.steady.measuring import SECONDS, choose_job
 from harness.image import Cache, Missing, choose_cache
 from harness.image.build import load_recipes
 from harness.lab.transport.local import LocalRunner
+from harness.layout import BlockSource
 from harness.layout.build import Layouts
-from harness.layout.source import BlockSource
 from harness.measure.prepare import condition
 from harness.model.job import Job, parse_workload
 from harness.model.workloads import Conditioning

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.names import RunId
 from harness.features.storage_daemon.serving import DaemonProcess, make_options, parse_served, serve_disk
 from harness.guest.protocol import GuestDisk
 from harness.guest.qemu_process import Engines, InspectedProcess
 from harness.lab.created import CreationLog, read_log
 from harness.lab.transport.local import LocalRunner
-from harness.layout.source import BlockSource
+from harness.layout import BlockSource
 from harness.measure.reap import HOST_THINGS
 from harness.model.attach import Attach
 from harness.results.validity import configuration_check
-from harness.run_id import RunId
 from tests.unit.granted import granted
 from tests.unit.processes import ends
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.lab.counters import CycleCounting, Cycles
 from harness.lab.facts import HostFacts
 from harness.lab.pin import MARK
 from harness.lab.transport.base import Runner
@@ -51,29 +52,6 @@ exec "$@"
 
 
 @dataclass(frozen=True, slots=True)
-class CycleCounting:
-    """Whether a host's cycles can be counted, and with which perf, or why not."""
-
-    counted: bool
-    why: str
-
-
-NOT_PROBED = CycleCounting(False, "it was not tried whether the host can count cycles")
-
-
-@dataclass(frozen=True, slots=True)
-class Cycles:
-    """Cycles of all CPUs of a host together over some time; None if none were counted.
-
-    `note` says why nothing was counted, or that the CPUs had too few counters. In the second case, programs took turns,
-    and perf scaled the counts up to the whole time. It is empty if there was no problem.
-    """
-
-    counts: CycleCounts | None = None
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Interval:
     """The cycles between two moments of the host's uptime, in seconds. `share` is as in `CycleCounts`."""
 
@@ -99,9 +77,6 @@ class CycleSeries:
         counts = {name: scale * sum(interval.cycles[name] for interval in inside) for name in MODIFIERS}
         share = min(interval.share for interval in inside)
         return Cycles(CycleCounts(**counts, share=share), _SHARED if share < _ALL_THE_TIME else "")
-
-
-NO_CYCLES = CycleSeries()
 
 
 def probe_cycle_counting(runner: Runner, facts: HostFacts) -> CycleCounting:

@@ -7,10 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from harness.errors import ResultsError
+from harness.feature import SessionRuns
 from harness.files import write_atomically
 from harness.report.blocks import Block, Box, Column, Heading, Row, Sentence, Table, TableCell, make_table
 from harness.report.contents import find_banners, headline_of
 from harness.report.numbers import count
+from harness.report.page import render_page
 from harness.report.section import find_sections, outcome_counts
 from harness.report.terminal import outcome_words, row_values
 from harness.results import Run, RunStore
@@ -49,6 +54,21 @@ class HostReport:
         return f"{self.host}: {self.run.run.status}, {cells}{f'; {self.cause}' if self.cause else ''}"
 
 
+def print_hosts(runs: SessionRuns, reporter: pytest.TerminalReporter) -> None:
+    """For several runs: a line for each host, and one page with all cells, beside the directories of the runs."""
+    try:
+        hosts = read_hosts([RunStore.open(path) for path in runs.paths])
+        page = runs.paths[0].parent / f"hosts-{min(path.name for path in runs.paths)}.html"
+        write_hosts_page(hosts, page)
+    except (ResultsError, OSError) as error:
+        reporter.write_line(f"the page of all hosts cannot be written: {error}", red=True)
+        return
+    reporter.section(hosts_headline(hosts))
+    for host in hosts:
+        reporter.write_line(host.sentence)
+    reporter.write_line(f"report of all hosts: {page}")
+
+
 def read_hosts(stores: Sequence[RunStore]) -> tuple[HostReport, ...]:
     """The runs of several hosts, by the hosts' names. Raises ResultsError if a run cannot be read."""
     hosts = (HostReport(store.read_results(), store.report_path) for store in stores)
@@ -64,8 +84,6 @@ def hosts_headline(hosts: Sequence[HostReport]) -> str:
 
 def write_hosts_page(hosts: Sequence[HostReport], path: Path) -> None:
     """Write the page, which loads no other file, with links to the pages of the runs. Raises OSError."""
-    from harness.report.page import render_page  # noqa: PLC0415 - plotly takes a second to import
-
     headline = hosts_headline(hosts)
     links = {host.run.run.id: os.path.relpath(host.page, path.parent) for host in hosts}
     header = (

@@ -1,6 +1,6 @@
-"""The embedded lab: a disposable KVM host in QEMU on this machine, with simulated disks (disks.py).
+"""The lab host: a disposable KVM host in QEMU on this machine, with simulated disks (disks.py).
 
-The lab host is a process of this user, which is started here, found again by other processes, and stopped.
+It is a process of this user, which is started here, found again by other processes, and stopped.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from platformdirs import user_state_path
 
 from harness.errors import HarnessError, HostError, LabUnavailable
 from harness.events import Events, Note
+from harness.features.embedded.disks import CONTROLLERS, DISKS, EMULATED, EmulatedDisk, make_creation_script
 from harness.files import read_regular, read_script, write_stored
-from harness.lab.embedded.disks import CONTROLLERS, DISKS, EMULATED, EmulatedDisk, make_creation_script
 from harness.lab.inventory import EMBEDDED, Accel, HostSpec, Inventory, SshAddress
 from harness.signals import cleaning_up, held_back, interruptible, wait_until
 from harness.units import format_duration
@@ -434,6 +434,6 @@ def _is_answering(machine: LabMachine, images: ImageSet) -> bool:
 
 def _prepare(runner: SshRunner, images: ImageSet) -> None:
     names = {"DIRECTORY": _find_image_directory(images), "MAKE_DISKS": make_creation_script()}
-    steps = read_script("harness.lab.embedded", "prepare_lab_host.sh", **names)
+    steps = read_script("harness.features.embedded", "prepare_lab_host.sh", **names)
     with closing(runner):
         runner.run(["sh", "-s"], stdin=steps, deadline=PREPARE_SECONDS)
