@@ -365,3 +365,5 @@ def write_summary(reporter: pytest.TerminalReporter, path: Path, *, verbose: boo
         page = store.report_path if store.report_path.exists() else None
         print_run(run, page, verbose=verbose, console=console)
     reporter.write(capture.get())
+    if run.run.status in ("failed", "interrupted") and any(record.measured for record in run.cells):
+        reporter.write_line(f"to measure the rest, add to the same command: --resume={path}")

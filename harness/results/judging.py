@@ -121,7 +121,7 @@ def make_judged_record(cells: Iterable[CellRecord], lab_kind: str | None, *, pla
     the mode `host` has no verdict, because it is the baseline.
     """
     guests = [cell for cell in cells if cell.mode_detail.attach is not None]
-    outcomes = Counter(SKIPPED if cell.skipped is not None else str(cell.verdict) for cell in guests)
+    outcomes = Counter(SKIPPED if cell.skipped or not cell.rounds else str(cell.verdict) for cell in guests)
     outcomes[SKIPPED] += max(planned - len(guests), 0)
     decided = any(
         budget.verdict in (Verdict.WITHIN, Verdict.EXCEEDS)

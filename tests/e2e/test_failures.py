@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from harness.events import Events
+from harness.lab.lease import lease
 from harness.lab.transport.ssh import SshRunner
 from tests.e2e.machines import command, lab_file, latest, measure, started, traces, wait_for_measurements
 from tests.patience import patience
@@ -70,6 +73,15 @@ def test_a_host_without_fio_is_told_how_to_install_it(tmp_path: Path, host: SshR
     with put_back(host, "mv /usr/bin/fio /usr/bin/fio.away", "mv /usr/bin/fio.away /usr/bin/fio"):
         done = measure(tmp_path, f"--lab={lab_file(tmp_path)}", *ONE_CELL)
     refused(done, "host kvm1: fio is not installed", "apt-get install fio")
+
+
+def test_setting_the_clock_of_the_host_does_not_end_the_lease_of_its_run(host: SshRunner) -> None:
+    directory = "/run/virt-overhead-clock"
+    leased = lease(host, "kvm1", "run1", Events(), directory=directory, beat=3600)
+    with leased as held, put_back(host, "date -s '+1 hour'", "date -s '-1 hour'"):
+        time.sleep(2)
+        held.require_held()
+    host.run(["rmdir", directory], deadline=patience(10))
 
 
 def test_a_full_disk_under_the_reports_is_named(tmp_path: Path) -> None:

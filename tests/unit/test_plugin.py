@@ -832,6 +832,13 @@ def test_after_a_failure_later_cells_are_skipped_with_the_first_cause(play: Play
     result.stdout.fnmatch_lines(["SKIPPED [[]3] *: not tried: host node1 failed before: host node1: connection lost"])
 
 
+def test_a_run_that_failed_after_a_part_of_its_cells_says_how_to_measure_the_rest(play: Play) -> None:
+    result = play(FINE, [])()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["This run failed: *2 of 4 cells measured*"])
+    result.stdout.fnmatch_lines(["to measure the rest, add to the same command: --resume=*"])
+
+
 UNWRITABLE = """
     class Unwritable(RecordedMeasurer):
         def close(self):

@@ -134,6 +134,7 @@ class LibvirtRemover:
 
     def remove(self, entry: Entry) -> Removal | None:
         """Remove the thing of the entry; None if libvirt did not make it."""
+        self._connection.restore()
         if (made := entry.parsed([Domain])) is not None:
             return self._end_guest(made)
         removals = (feature.remove_from_libvirt(self._connection, self._runner, entry) for feature in features())

@@ -49,12 +49,14 @@ class LibvirtRefusal(HostError):
 class Connection:
     """libvirt of one host. Every call has a deadline, and its errors name the host.
 
-    A call goes on after its deadline. `require_settled` says whether one does that creates something.
+    A call goes on after its deadline. `require_settled` says whether one does that creates something. `reopen` makes a
+    new handle.
     """
 
-    def __init__(self, handle: Any, host: str) -> None:
+    def __init__(self, handle: Any, host: str, reopen: Callable[[], Any] | None = None) -> None:
         self.handle = handle
         self.host = host
+        self._reopen = reopen
         self._overdue: list[tuple[str, Overdue]] = []
 
     def call(
@@ -85,6 +87,16 @@ class Connection:
             busy = error.get_error_code() == libvirt.VIR_ERR_OPERATION_TIMEOUT
             raise LibvirtRefusal(message, hint=hint, gone=gone, busy=busy) from error
 
+    @property
+    def lost(self) -> bool:
+        """Whether libvirtd has ended or was started again, or the connection to the host is lost."""
+        return not self.handle.isAlive()
+
+    def restore(self) -> None:
+        """Connect again if the connection is lost. Objects of the old one cannot be used. Raises HostError."""
+        if self._reopen is not None and self.lost:
+            self.handle = self.call("accept a new connection", self._reopen, deadline=CONNECT_SECONDS)
+
     def require_settled(self, *, deadline: float = CALL_SECONDS) -> None:
         """Return when no earlier call that creates something goes on. Raises HostError if one does after so long.
 
@@ -106,18 +118,22 @@ def connect(host: ReachedHost) -> Iterator[Connection]:
     """libvirt on this machine or through SSH with the host's pinned key. Raises LabUnavailable with the remedy."""
     with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
         uri = "qemu:///system" if host.target is None else _build_ssh_uri(host.target, Path(directory))
+
+        def reopen() -> Any:
+            return libvirt.open(uri)
+
         try:
-            handle = within(CONNECT_SECONDS, lambda: libvirt.open(uri), waiting=interruptible())
+            handle = within(CONNECT_SECONDS, reopen, waiting=interruptible())
         except Overdue:
             raise _explain_failure(host.name, f"no answer within {format_duration(CONNECT_SECONDS)}") from None
         except libvirt.libvirtError as error:
             raise _explain_failure(host.name, error.get_error_message()) from error
-        connection = Connection(handle, host.name)
+        connection = Connection(handle, host.name, reopen)
         try:
             yield connection
         finally:
             with suppress(HostError):
-                connection.call("close", handle.close, deadline=20)
+                connection.call("close", connection.handle.close, deadline=20)
 
 
 def _explain_failure(host: str, why: str) -> LabUnavailable:
