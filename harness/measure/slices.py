@@ -25,8 +25,8 @@ from harness.measure.session import Session, SessionFor
 from harness.model.job import Job
 from harness.model.mode import ConcurrentJob
 from harness.results import RunStore
-from harness.results.journal import BackupCounts
-from harness.scenario.timetable import Slice, Timetable, backed_up
+from harness.results.journal import CLOCK_CHANGED, BackupCounts
+from harness.scenario.timetable import GUARD_SECONDS, Slice, Timetable, backed_up
 from harness.signals import cleaning_up, held_back, interruptible
 
 _FIRST_PAUSE_SECONDS = 0.5
@@ -58,6 +58,8 @@ class _Readings:
     samples: Sequence[Sample]
     cycles: CountedCycles | None
     copies: Copies
+    clock_changed: bool
+    """Whether a guest's clock stopped or was set meanwhile, so that it is not known when its slices ran."""
 
 
 def run_timetable(
@@ -104,6 +106,7 @@ def run_timetable(
         others = [pool.submit(beside, table, start, backups.stopped)] if beside is not None else []
         with _stop_at_failure(session.host.runner, running, backups):
             _wait([*running.values(), sampled, counted, copied, *others], table, start, began)
+        changed = find_changed_clock(clocks, read_clocks(guests.values(), session, pool), session.host.runner)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
     samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
     results_of: dict[SliceJob, tuple[Fio, JobResult, str]] = {}
@@ -112,7 +115,8 @@ def run_timetable(
         results = parse(done.result().stdout, fio.sections, fio.runner.name, within=deadline)
         for slice_job, result in zip(fio.jobs, results, strict=True):
             results_of[slice_job] = fio, result, raw
-    ran = _make_ran_slices(table, results_of, _Readings(start, host_clock, samples, counted.result(), copied.result()))
+    readings = _Readings(start, host_clock, samples, counted.result(), copied.result(), changed)
+    ran = _make_ran_slices(table, results_of, readings)
     ready = [moment for fio, done in running.items() if (moment := fio.ready(done.result())) is not None]
     if ready:
         startup.record_ready(max(ready) - asked - slower, len(table.slices))
@@ -235,7 +239,10 @@ def _make_ran_slices(
     ]
     times = [Times(min(part.first for part in of_slice), max(part.ended for part in of_slice)) for of_slice in parts]
     readings = [Times(read.host.moment(reading.begun), read.host.moment(reading.ended)) for reading in read.samples]
-    alone = [alone_between(times, number, *readings[number : number + 2]) for number in range(len(times))]
+    alone = [
+        not read.clock_changed and alone_between(times, number, *readings[number : number + 2])
+        for number in range(len(times))
+    ]
     return [
         RanSlice(
             planned=planned,
@@ -247,7 +254,9 @@ def _make_ran_slices(
             after=read.samples[number + 1] if alone[number] else None,
             cycles=_find_cycles(read, of_slice[0].begun, ran.ended),
             raw=of_slice[0].raw,
-            overlap=_find_overlap(table, times, number) or _find_left_over(planned, read.copies, ran),
+            overlap=CLOCK_CHANGED
+            if read.clock_changed
+            else _find_overlap(table, times, number) or _find_left_over(planned, read.copies, ran),
             backup=_count_backup(planned, read.copies, of_slice[0]),
             parts=of_slice,
         )
@@ -364,6 +373,22 @@ def read_clocks(guests: Iterable[Guest | None], session: Session, pool: ThreadPo
         for runner, platform in platforms.items()
     }
     return {runner: done.result() for runner, done in readings.items()}
+
+
+def find_changed_clock(before: Mapping[Runner, Clock], after: Mapping[Runner, Clock], host: Runner) -> bool:
+    """Whether a guest's clock stopped or was set against the host's between these readings of all machines.
+
+    A guest that was paused runs all its further slices later than planned, which its own clock does not show. If this
+    process was suspended, or the host with its guests, all clocks changed alike, and the slices kept their order.
+    """
+
+    def change(runner: Runner) -> float:
+        return after[runner].offset - before[runner].offset
+
+    def error(runner: Runner) -> float:
+        return after[runner].error + before[runner].error
+
+    return any(abs(change(runner) - change(host)) > GUARD_SECONDS + error(runner) + error(host) for runner in before)
 
 
 def list_fios(

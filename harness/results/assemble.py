@@ -28,7 +28,7 @@ from harness.results.contrasts import (
     make_samples,
     tabulate,
 )
-from harness.results.journal import Measurement
+from harness.results.journal import CLOCK_CHANGED, Measurement
 from harness.results.judging import compute_better_p, find_gravest, judge_budgets
 from harness.results.metric_records import (
     count_calls,
@@ -364,7 +364,10 @@ def _note_overlaps(measurements: Sequence[Measurement]) -> list[str]:
     if not void:
         return []
     of = len({(measurement.round, measurement.block) for measurement in measurements})
-    return [f"{len(void)} of {of} blocks do not count, because slices of two arms overlapped"]
+    why = "slices of two arms overlapped"
+    if any(measurement.overlap == CLOCK_CHANGED for measurement in measurements):
+        why += ", or may have: a guest's clock stopped or was set (was the guest paused?)"
+    return [f"{len(void)} of {of} blocks do not count, because {why}"]
 
 
 def _find_impossible_values(measurements: Iterable[Measurement]) -> tuple[ValidityCheck, ...]:

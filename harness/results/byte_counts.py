@@ -142,13 +142,28 @@ def check_bytes(
         if any(count.polled for count in counts):
             every = [slice_ for (other, _), slices in by_round.items() if other == arm for slice_ in slices]
             by_arm[arm] = [*counts, *count_bytes(every, NONE if arm in _BARE else layout, None)]
-    return tuple(
+    checks = tuple(
         _check_cached(arm, () if buffered else counts)
         if cached and arm not in _BARE
         else _check_counts(arm, counts, "its control group" if arm == contained else "QEMU")
         for arm, counts in by_arm.items()
         if counts
     )
+    slices_of = {
+        arm: [one for (other, _), of_round in by_round.items() if other == arm for one in of_round] for arm in by_arm
+    }
+    return tuple(
+        replace(check, detail=check.detail + _tell_uncounted(slices_of[arm]))
+        for check, arm in zip(checks, (arm for arm, counts in by_arm.items() if counts), strict=True)
+    )
+
+
+def _tell_uncounted(slices: Sequence[Measurement]) -> str:
+    """A remark if the check is about less than half of these slices of an arm, so that it may miss I/O of others."""
+    counted = sum(slice_.counters.disk is not None for slice_ in slices)
+    if not counted or 2 * counted >= len(slices):
+        return ""
+    return f"; this is known of {counted} of {len(slices)} slices, because others ran when the counters were read"
 
 
 def _check_cached(arm: str, counts: Sequence[_ByteCount]) -> ValidityCheck:

@@ -56,6 +56,10 @@ class Length(NamedTuple):
     discarded_s: float = 0.0
 
 
+CLOCK_CHANGED = "clock"
+"""The `overlap` of all slices of a timetable in which a guest's clock stopped or was set."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement(RecordValue):
     """One slice, which is one arm running one job for a short time: one line of journal.jsonl."""
@@ -95,7 +99,8 @@ class Measurement(RecordValue):
     boot: Number = 1
     """Number of the guest's boot: that of the first round in it."""
     overlap: str | None = None
-    """The arm whose slice ran at the same time. Then the slice is void, and its block does not count for the cell."""
+    """The arm whose slice ran at the same time. Then the slice is void, and its block does not count for the cell.
+    `clock` if a guest's clock stopped or was set meanwhile, so that it is not known which slices did."""
     discarded_s: Amount = 0.0
     """Seconds before `started` in which the job ran too and that do not count, beside the profile's ramp."""
     longer_s: Amount = 0.0

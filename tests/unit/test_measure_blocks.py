@@ -27,7 +27,7 @@ from harness.lab.counters import CycleCounting, VmThreads
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
 from harness.lab.inventory import HostSpec
-from harness.lab.transport.base import Runner
+from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.layout import BlockSource
 from harness.layout.build import Layouts
@@ -44,6 +44,7 @@ from harness.model.mode import Arm, Cell, Mode, Neighbour, Place
 from harness.model.option import NOTHING, Effective
 from harness.results import ConditioningRecord, Measurement, RunStore
 from harness.results.byte_counts import PROBED
+from harness.results.journal import CLOCK_CHANGED
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, Slice, Timetable, timetables
 from tests.build import RUN_ID
@@ -498,6 +499,33 @@ def test_a_slice_that_starts_a_little_late_counts_and_keeps_its_counters(ran: Ra
     found = ran.measure(ran.table(blocks=1))
     assert {each.overlap for each in found} == {None}
     assert all(each.counters.disk is not None for each in found)
+
+
+class PausedRunner(LocalRunner):
+    """A guest that is paused for two seconds after its first fio: its clock stands still meanwhile."""
+
+    behind = 0.0
+
+    def run(
+        self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
+    ) -> Completed:
+        done = super().run(argv, deadline=deadline, stdin=stdin, check=check)
+        if list(argv) == ["cat", "/proc/uptime"]:
+            up, *rest = done.stdout.split()
+            return replace(done, stdout=" ".join([f"{float(up) - self.behind:.2f}", *rest]))
+        if stdin:
+            self.behind = 2.0
+        return done
+
+
+def test_nothing_counts_of_a_timetable_in_which_a_guest_was_paused(ran: Ran, tmp_path: Path) -> None:
+    guest = LocalGuest(str(tmp_path / "disk"), runner=PausedRunner("guest here"), evidence={"fio": "fio-3.39"})
+    ran.at = replace(ran.at, guests=Guests("here", {"": lambda: nullcontext(guest)}, {"": ["lvm"]}))
+    paused = ran.measure(ran.table(blocks=1))
+    assert {each.overlap for each in paused} == {CLOCK_CHANGED}
+    assert {each.counters.disk for each in paused} == {None}
+    # The next one knows the clock as it is now.
+    assert {each.overlap for each in ran.measure(ran.table(blocks=1))} == {None}
 
 
 def test_if_fio_is_ready_too_late_only_the_first_slices_are_late(ran: Ran, programs: Path) -> None:

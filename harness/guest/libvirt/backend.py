@@ -134,14 +134,14 @@ class LibvirtRemover:
 
     def remove(self, entry: Entry) -> Removal | None:
         """Remove the thing of the entry; None if libvirt did not make it."""
-        self._connection.restore()
         if (made := entry.parsed([Domain])) is not None:
             return self._end_guest(made)
         removals = (feature.remove_from_libvirt(self._connection, self._runner, entry) for feature in features())
         return next((removal for removal in removals if removal is not None), None)
 
     def _end_guest(self, made: Domain) -> Removal:
-        """End this guest if it still runs."""
+        """End this guest if it still runs. Guests that run end with the connection that was lost."""
+        self._connection.restore()
         self._connection.require_settled()
         words = [made.console, made.console_inode]
         self._runner.run(["sh", "-c", _REMOVE_CONSOLE, "sh", *words], deadline=20)
