@@ -131,31 +131,28 @@ def check_bytes(
     is what a kernel may read ahead. The memory of a cached guest may serve what is `buffered`, before QEMU sees it.
     """
     count_bytes = partial(_count_bytes, in_flight=in_flight, of_qemu=inside, journal=journal, ahead=ahead)
-    by_round: dict[tuple[str, int], list[Measurement]] = {}
+    by_arm: dict[str, list[Measurement]] = {}
     for measurement in measurements:
-        by_round.setdefault((measurement.arm, measurement.round), []).append(measurement)
-    by_arm: dict[str, list[_ByteCount]] = {}
-    for (arm, _), slices in by_round.items():
-        by_arm.setdefault(arm, []).extend(count_bytes(slices, NONE if arm in _BARE else layout, slices[0].round))
-    # What polls may read is large beside the bytes of one round of a slow job, but not beside those of many.
-    for arm, counts in by_arm.items():
+        by_arm.setdefault(measurement.arm, []).append(measurement)
+    checks = []
+    for arm, slices in by_arm.items():
+        of_disk, rounds = NONE if arm in _BARE else layout, dict.fromkeys(slice_.round for slice_ in slices)
+        counts = [
+            count
+            for number in rounds
+            for count in count_bytes([slice_ for slice_ in slices if slice_.round == number], of_disk, number)
+        ]
+        # What polls may read is large beside the bytes of one round of a slow job, but not beside those of many.
         if any(count.polled for count in counts):
-            every = [slice_ for (other, _), slices in by_round.items() if other == arm for slice_ in slices]
-            by_arm[arm] = [*counts, *count_bytes(every, NONE if arm in _BARE else layout, None)]
-    checks = tuple(
-        _check_cached(arm, () if buffered else counts)
-        if cached and arm not in _BARE
-        else _check_counts(arm, counts, "its control group" if arm == contained else "QEMU")
-        for arm, counts in by_arm.items()
-        if counts
-    )
-    slices_of = {
-        arm: [one for (other, _), of_round in by_round.items() if other == arm for one in of_round] for arm in by_arm
-    }
-    return tuple(
-        replace(check, detail=check.detail + _tell_uncounted(slices_of[arm]))
-        for check, arm in zip(checks, (arm for arm, counts in by_arm.items() if counts), strict=True)
-    )
+            counts += count_bytes(slices, of_disk, None)
+        if not counts:
+            continue
+        if cached and arm not in _BARE:
+            check = _check_cached(arm, () if buffered else counts)
+        else:
+            check = _check_counts(arm, counts, "its control group" if arm == contained else "QEMU")
+        checks.append(replace(check, detail=check.detail + _tell_uncounted(slices)))
+    return tuple(checks)
 
 
 def _tell_uncounted(slices: Sequence[Measurement]) -> str:

@@ -57,7 +57,7 @@ class Length(NamedTuple):
 
 
 CLOCK_CHANGED = "clock"
-"""The `overlap` of all slices of a timetable in which a guest's clock stopped or was set."""
+"""As `overlap`: a guest's clock stopped or was set during the timetable, so it is not known when its slices ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class Measurement(RecordValue):
     boot: Number = 1
     """Number of the guest's boot: that of the first round in it."""
     overlap: str | None = None
-    """The arm whose slice ran at the same time. Then the slice is void, and its block does not count for the cell.
-    `clock` if a guest's clock stopped or was set meanwhile, so that it is not known which slices did."""
+    """The arm whose slice ran at the same time, or `clock` if that is not known, because a guest's clock stopped or was
+    set. Then the slice is void, and its block does not count for the cell."""
     discarded_s: Amount = 0.0
     """Seconds before `started` in which the job ran too and that do not count, beside the profile's ramp."""
     longer_s: Amount = 0.0

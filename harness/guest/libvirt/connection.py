@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -87,14 +88,9 @@ class Connection:
             busy = error.get_error_code() == libvirt.VIR_ERR_OPERATION_TIMEOUT
             raise LibvirtRefusal(message, hint=hint, gone=gone, busy=busy) from error
 
-    @property
-    def lost(self) -> bool:
-        """Whether libvirtd has ended or was started again, or the connection to the host is lost."""
-        return not self.handle.isAlive()
-
     def restore(self) -> None:
-        """Connect again if the connection is lost. Objects of the old one cannot be used. Raises HostError."""
-        if self._reopen is not None and self.lost:
+        """Connect again if libvirtd has ended. Objects of the old connection cannot be used. Raises HostError."""
+        if self._reopen is not None and not self.handle.isAlive():
             self.handle = self.call("accept a new connection", self._reopen, deadline=CONNECT_SECONDS)
 
     def require_settled(self, *, deadline: float = CALL_SECONDS) -> None:
@@ -118,10 +114,7 @@ def connect(host: ReachedHost) -> Iterator[Connection]:
     """libvirt on this machine or through SSH with the host's pinned key. Raises LabUnavailable with the remedy."""
     with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
         uri = "qemu:///system" if host.target is None else _build_ssh_uri(host.target, Path(directory))
-
-        def reopen() -> Any:
-            return libvirt.open(uri)
-
+        reopen = partial(libvirt.open, uri)
         try:
             handle = within(CONNECT_SECONDS, reopen, waiting=interruptible())
         except Overdue:
