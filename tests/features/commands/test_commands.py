@@ -393,7 +393,7 @@ def test_endless_output_is_cut_and_ends(volume: Path) -> None:
 
 
 def test_a_figure_after_more_output_than_is_kept_is_missed_with_a_reason(volume: Path) -> None:
-    command = f"echo tps = 1; head -c {MOST_OUTPUT} /dev/zero | tr '\\0' x; echo; echo tps = 2"
+    command = f"sleep 0.05; echo tps = 1; head -c {MOST_OUTPUT} /dev/zero | tr '\\0' x; echo; echo tps = 2"
     printed = run(volume, command)
     with pytest.raises(CommandFailed, match="printed more than 256 KiB"):
         read_run(printed, OwnFigure(regex="^tps = ([0-9]+)"), "it", 20)
