@@ -149,7 +149,7 @@ def find_impossible_number(document: object, key: str = "") -> str | None:
     most = 1e300 if isinstance(document, float) else (1 << 63) - 1
     if not isinstance(document, int | float) or -most <= document <= most:
         return None
-    return f"{key.removeprefix('.')} = {str(document)[:60]}: not a finite number that a machine has"
+    return f"{key.removeprefix('.')} = {str(document)[:60]}: the number is too large, or not finite"
 
 
 def first_problem(error: ValidationError) -> str:
