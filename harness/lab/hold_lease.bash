@@ -36,15 +36,18 @@ printf '%s, since %s\n%s\n' "$holder" "$since" "$$ ${stat[21]}" >lease || refuse
 trap 'rm -f lease' EXIT
 over() { echo "over $*"; exit; }
 echo "held $$ ${stat[21]}"
-# The time of `read` is that of the wall clock: if somebody sets it, it ends too early. /proc/uptime shows the real time.
+# The time of `read` is that of the wall clock: if somebody sets it, it ends too early, perhaps within a line. /proc/uptime
+# shows the real time.
 uptime() { read -r now _ </proc/uptime && now=${now%.*}; }
-uptime; last=$now
+uptime; last=$now part=
 while :; do
     read -r -t "$silence" beat
     status=$?
     uptime
+    beat=$part$beat part=
     if [ $status -gt 128 ]; then
         [ $((now - last)) -lt "${silence%.*}" ] || over "the host received nothing from this run for $silence s"
+        part=$beat
         continue
     fi
     [ $status -eq 0 ] || exit
