@@ -11,5 +11,7 @@ def main() -> int:
 
         return run_command()
     except KeyboardInterrupt:
-        print("virt-overhead: interrupted", file=__import__("sys").stderr)
+        import sys  # noqa: PLC0415
+
+        sys.stderr.write("virt-overhead: interrupted\n")
         return 130

@@ -368,10 +368,15 @@ class SettingsRecord:
         return json.dumps(record, indent=1) + "\n"
 
     def _is_of_settings(self, root: str) -> bool:
-        allowed = re.compile(rf"(?![^\t]*/\.\./)({re.escape(root)})?/(proc/)?sys/[^\t\n]+\t[^\n]*")
-        texts = [self.machine, self.started, *(setting.value for setting in self.before)]
-        plain = type(self.pid) is int and all(isinstance(text, str) for text in texts)
-        return plain and all(allowed.fullmatch(f"{setting.path}\t{setting.value}") for setting in self.before)
+        texts = [
+            self.machine,
+            self.started,
+            *(text for setting in self.before for text in (setting.path, setting.value)),
+        ]
+        if type(self.pid) is not int or not all(isinstance(text, str) and "\n" not in text for text in texts):
+            return False
+        below = re.compile(rf"({re.escape(root)})?/(proc/)?sys/[^\t]+")
+        return all(below.fullmatch(setting.path) and "/../" not in setting.path for setting in self.before)
 
     @property
     def holder(self) -> str:

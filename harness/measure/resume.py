@@ -9,11 +9,12 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from harness.config.names import RunId
 from harness.errors import ConfigError, ResultsError
@@ -250,8 +251,7 @@ def _find_damage(store: RunStore, run: Run, journal: Journal) -> Iterator[str]:
             what = f"{_list_rounds(counted)} of {group.id}"
             yield f"its results have abandoned {what}, but its {store.journal_path.name} lacks that"
     for slice_ in journal.misplaced():
-        lines = enumerate(store.journal_path.read_bytes().splitlines(), start=1)
-        at = next(number for number, line in lines if f'"{slice_.raw}"'.encode() in line)
+        at = _find_line(store, slice_)
         of = f"{slice_.job} by {slice_.arm}, block {slice_.block}"
         yield f"line {at} of {store.journal_path.name} ({of}) was not planned in round {slice_.round} of {slice_.group}"
     for slice_ in journal.measurements:
@@ -260,6 +260,16 @@ def _find_damage(store: RunStore, run: Run, journal: Journal) -> Iterator[str]:
             yield f"fio's output of {of} is missing, {slice_.raw}; or it is of another run"
         if slice_.started > time.time() + _CLOCKS_DIFFER_SECONDS:
             yield f"{of} began in the future: {store.journal_path.name} or the clock of this machine is wrong"
+
+
+def _find_line(store: RunStore, slice_: Measurement) -> int:
+    """The number of the last line of the journal that is this measurement. Many have the same output of fio."""
+    lines = store.journal_path.read_bytes().splitlines()
+    for number in range(len(lines), 0, -1):
+        with suppress(ValidationError):
+            if adapt(Measurement).validate_json(lines[number - 1]) == slice_:
+                return number
+    return len(lines)
 
 
 def _list_rounds(numbers: Sequence[int]) -> str:

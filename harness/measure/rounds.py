@@ -361,6 +361,7 @@ def plan_round(
     )
     slices = sum(len(table.slices) for table in tables) // rounds
     by_job = {job.id: dict(Counter(turn.arm.id for turn in turns)) for job, turns in arms.items() if turns}
+    begun = [RoundEvent("begun", group.id, nth, slices, None, by_job) for nth in range(number, number + rounds)]
     return Round(
         context.plan,
         group,
@@ -371,9 +372,7 @@ def plan_round(
         record=record,
         seconds_left=seconds_left,
         further=further,
-        recorded=recorder.rounds(
-            [RoundEvent("begun", group.id, nth, slices, None, by_job) for nth in range(number, number + rounds)]
-        ),
+        recorded=recorder.rounds(begun),
         backup_tail=lambda: pauses.after_backup,
         quiet=lambda: pauses.jitter,
         rounds=rounds,

@@ -106,7 +106,7 @@ def run_timetable(
         others = [pool.submit(beside, table, start, backups.stopped)] if beside is not None else []
         with _stop_at_failure(session.host.runner, running, backups):
             _wait([*running.values(), sampled, counted, copied, *others], table, start, began)
-        changed = find_changed_clock(clocks, read_clocks(guests.values(), session, pool), session.host.runner)
+        changed = has_clock_changed(clocks, read_clocks(guests.values(), session, pool), session.host.runner)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
     samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
     results_of: dict[SliceJob, tuple[Fio, JobResult, str]] = {}
@@ -375,7 +375,7 @@ def read_clocks(guests: Iterable[Guest | None], session: Session, pool: ThreadPo
     return {runner: done.result() for runner, done in readings.items()}
 
 
-def find_changed_clock(before: Mapping[Runner, Clock], after: Mapping[Runner, Clock], host: Runner) -> bool:
+def has_clock_changed(before: Mapping[Runner, Clock], after: Mapping[Runner, Clock], host: Runner) -> bool:
     """Whether a guest's clock stopped or was set against the host's between these readings of all machines.
 
     A guest that was paused runs all its further slices later than planned, which its own clock does not show. If this

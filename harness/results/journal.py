@@ -218,14 +218,15 @@ class Journal:
     def misplaced(self) -> Iterator[Measurement]:
         """The measurements that no run has there: not as their round began, another one of it, or of another length."""
         begun = {(begin.group, begin.round): begin for begin in self.rounds if begin.event == "begun"}
+        places: set[tuple[object, ...]] = set()
         lengths: dict[tuple[object, ...], Length] = {}
         for slice_ in self.measurements:
             of = slice_.group, slice_.round
             place = *of, slice_.job, slice_.arm, slice_.repeat, slice_.block
             of_job = lengths.setdefault((*of, slice_.job), slice_.length)
-            if of not in begun or not begun[of].has(slice_) or place in lengths or slice_.length != of_job:
+            if of not in begun or not begun[of].has(slice_) or place in places or slice_.length != of_job:
                 yield slice_
-            lengths[place] = slice_.length
+            places.add(place)
 
     @property
     def unfinished(self) -> tuple[RoundEvent, ...]:

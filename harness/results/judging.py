@@ -21,7 +21,7 @@ from harness.analysis import (
 )
 from harness.feature import features
 from harness.model.mode import Budget, ModeDetail, Place
-from harness.results.cells import BudgetRecord, CellRecord, MetricRecord
+from harness.results.cells import BudgetRecord, CellRecord, MetricRecord, Outcome
 from harness.results.records import JudgedRecord
 
 
@@ -121,7 +121,8 @@ def make_judged_record(cells: Iterable[CellRecord], lab_kind: str | None, *, pla
     the mode `host` has no verdict, because it is the baseline.
     """
     guests = [cell for cell in cells if cell.mode_detail.attach is not None]
-    outcomes = Counter(SKIPPED if cell.skipped or not cell.rounds else str(cell.verdict) for cell in guests)
+    unmeasured = (Outcome.SKIPPED, Outcome.NOT_MEASURED)
+    outcomes = Counter(SKIPPED if cell.outcome in unmeasured else str(cell.verdict) for cell in guests)
     outcomes[SKIPPED] += max(planned - len(guests), 0)
     decided = any(
         budget.verdict in (Verdict.WITHIN, Verdict.EXCEEDS)

@@ -444,6 +444,19 @@ def test_a_line_of_something_that_the_run_does_not_have_is_refused(
     assert store.results_path.read_bytes() == before
 
 
+def test_the_line_is_named_also_if_many_slices_have_the_same_output_of_fio(campaigns: Path, tmp_path: Path) -> None:
+    store = middle(campaigns, tmp_path)
+    documents = [json.loads(line) for line in store.journal_path.read_text().splitlines()]
+    slices = [document for document in documents if "raw" in document]
+    for slice_ in slices:
+        slice_["raw"] = slices[0]["raw"]
+    slices[-1]["block"] = 99
+    at = documents.index(slices[-1]) + 1
+    store.journal_path.write_text("".join(f"{json.dumps(document)}\n" for document in documents))
+    with pytest.raises(ResultsError, match=rf"line {at} of journal.jsonl \(.*, block 99\) was not planned"):
+        measured(campaign(store, resume=True))
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="root mounts it")
 def test_a_run_on_a_read_only_file_system_is_refused_before_anything_is_built(campaigns: Path, tmp_path: Path) -> None:
     store = middle(campaigns, tmp_path)

@@ -75,9 +75,11 @@ def find_problems(mode: Mode, beside: BesideVm) -> Iterator[str]:
         yield f"{asked} conflicts with attach.read_only = true; allowed: attach.read_only = false"
 
 
-def make_container_mode(mode: Mode) -> Mode:
+def make_container_mode(mode: Mode, *, unprivileged: bool = False) -> Mode:
     """The same volume in a container instead of the VM, which is compared with this one."""
-    return replace(mode, name=f"{mode.name}-{IN_CONTAINER}", attach=InContainer(), base=mode, against=mode)
+    return replace(
+        mode, name=f"{mode.name}-{IN_CONTAINER}", attach=InContainer(unprivileged=unprivileged), base=mode, against=mode
+    )
 
 
 def add_modes(scenario: Scenario, asked: Mapping[str, BesideVm]) -> tuple[Scenario, list[str]]:
@@ -90,7 +92,7 @@ def add_modes(scenario: Scenario, asked: Mapping[str, BesideVm]) -> tuple[Scenar
     for mode in scenario.modes:
         modes.append(mode)
         if asked.get(mode.name, BesideVm()).container:
-            inside = replace(make_container_mode(mode), attach=InContainer(unprivileged=asked[mode.name].unprivileged))
+            inside = make_container_mode(mode, unprivileged=asked[mode.name].unprivileged)
             # The key is of the VM: a container has no machine type, no CPU model and no image.
             kept = {name: getattr(mode.guest, name) for name in _SHARED}
             modes.append(replace(inside, guest=replace(type(mode.guest)(), **kept)))

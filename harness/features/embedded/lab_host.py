@@ -87,13 +87,14 @@ class LabMachineState:
         Two runs would measure each other, and the end of the first would be the end of the other's lab host.
         """
         with ExitStack() as stack:
-            if not stack.enter_context(self._holding("run.lock", 0.0)):
-                if seconds:
-                    events(Note("embedded lab: waiting for the end of another run that uses it"))
-                if not seconds or not stack.enter_context(self._holding("run.lock", seconds)):
-                    raise LabUnavailable(
-                        "another run uses the embedded lab", hint="wait for its end, or end it with Ctrl-C there"
-                    )
+            is_held = stack.enter_context(self._holding("run.lock", 0.0))
+            if not is_held and seconds:
+                events(Note("embedded lab: waiting for the end of another run that uses it"))
+                is_held = stack.enter_context(self._holding("run.lock", seconds))
+            if not is_held:
+                raise LabUnavailable(
+                    "another run uses the embedded lab", hint="wait for its end, or end it with Ctrl-C there"
+                )
             yield
 
     @contextmanager

@@ -29,11 +29,6 @@ else:
 MOST_GUESTS = 6
 """Guests that a mode has at most. fio on the host runs once for each of them, through one connection: OpenSSH allows 10
 sessions in it (MaxSessions in sshd_config(5)), and virt-overhead needs three for itself."""
-
-
-MOST_GUESTS = 6
-"""Guests that a mode has at most. fio on the host runs once for each of them, through one connection: OpenSSH allows 10
-sessions in it (MaxSessions in sshd_config(5)), and virt-overhead needs three for itself."""
 BESIDE_NEIGHBOUR = "neighbour"
 """The end of the name of a mode with a neighbour."""
 DURING_BACKUP = "backup"
