@@ -114,10 +114,12 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def why_not_own(status: os.stat_result, path: Path | None = None) -> str | None:
+def why_not_own(status: os.stat_result, path: Path | None = None, *, only_read: bool = False) -> str | None:
     """Why another user could change this file or directory, as text; None if nobody could.
 
-    Root is no other user, and neither is the one who called `sudo`. At `path`, its access control list is read.
+    Root is no other user, and neither is the one who called `sudo`. At `path`, its access control list is read. A file
+    that is `only_read` may have several names, as `perf record` gives to the programs that it sees: who writes to one
+    with several names changes it elsewhere, too.
     """
     trusted = {0, os.geteuid()}
     if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():
@@ -126,7 +128,7 @@ def why_not_own(status: os.stat_result, path: Path | None = None) -> str | None:
         return "is a link"
     if status.st_uid not in trusted:
         return f"belongs to user {status.st_uid}"
-    if stat.S_ISREG(status.st_mode) and status.st_nlink != 1:
+    if stat.S_ISREG(status.st_mode) and status.st_nlink != 1 and not only_read:
         return "has several names"
     if status.st_mode & stat.S_IWOTH:
         return "can be changed by all users"

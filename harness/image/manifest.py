@@ -112,7 +112,7 @@ def check(directory: Path, manifest: Manifest, *, thorough: bool = False) -> Non
             status = path.lstat()
             if not stat.S_ISREG(status.st_mode):
                 raise DamagedError(f"{name} is not a regular file")
-            if why := why_not_own(status):
+            if why := why_not_own(status, only_read=True):
                 raise DamagedError(f"{name} {why}")
             if status.st_size != record.size_bytes:
                 raise DamagedError(f"{name} has {status.st_size} bytes instead of {record.size_bytes}")

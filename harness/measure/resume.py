@@ -69,6 +69,9 @@ def _record(mode: ModeDetail) -> JsonValue:
 _SAME = {"host": "host", "images": "images", "acceleration": "acceleration", "asked": "scenario or lab file"}
 """The provenance that must not change, because otherwise the rounds would not be comparable. Values are words."""
 
+_BUILT_AT = "built_at"
+"""When an image was built: it may have the same files as before, whose digests are compared."""
+
 _OF_PROFILE = ("ramp", "runtime", "blocks", "span", "conditioning", "reboot")
 """What in a profile must not change either."""
 
@@ -338,7 +341,7 @@ def _normalise_request(request: Mapping[str, JsonValue], keys: Iterable[str]) ->
 def _list_differences(before: JsonValue, after: JsonValue, key: str = "") -> Iterator[str]:
     """Each difference in words, by its key: `optane.mode.lvm.attach.aio was native, is threads`."""
     if isinstance(before, dict) and isinstance(after, dict):
-        for name in sorted(before.keys() | after.keys()):
+        for name in sorted((before.keys() | after.keys()) - {_BUILT_AT}):
             yield from _list_differences(before.get(name), after.get(name), f"{key}.{name}".lstrip("."))
     elif comparable_fact(key, before) != comparable_fact(key, after):
         yield f"{key} was {_format_value(before)}, is {_format_value(after)}".lstrip()
@@ -423,7 +426,7 @@ def _describe_image(image: Image) -> dict[str, JsonValue]:
     return {
         "recipe_digest": manifest.recipe_digest,
         "suite": manifest.suite,
-        "built_at": manifest.built_at,
+        _BUILT_AT: manifest.built_at,
         "kernel": manifest.kernel,
         "fio": manifest.fio_version,
         "sha256": {name: record.sha256 for name, record in manifest.files.items()},

@@ -161,6 +161,12 @@ def test_a_file_is_read_again_only_if_it_was_changed(bench: Workbench, monkeypat
     assert {"vmlinuz", "fio.tar"} < set(read)
 
 
+def test_an_image_is_used_whose_program_was_given_a_second_name_as_by_perf(bench: Workbench, tmp_path: Path) -> None:
+    os.link(bench.provide()["guest"].vmlinuz, tmp_path / "second name")
+    bench.provide()
+    assert bench.built == []
+
+
 def test_a_cache_that_another_user_could_exchange_is_refused(tmp_path: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can give directories to other users")

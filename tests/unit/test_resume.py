@@ -138,6 +138,15 @@ def test_a_run_can_be_resumed_with_the_same_host_and_images(now: dict[str, JsonV
     ran(BEFORE).require_same(now)
 
 
+def test_an_image_that_was_built_again_with_the_same_files_is_the_same() -> None:
+    def built(day: str, digest: str) -> dict[str, JsonValue]:
+        return {"images": {"emulator": {"built_at": day, "sha256": {"qemu": digest}}}}
+
+    ran(built("Monday", "a")).require_same(built("Tuesday", "a"))
+    with pytest.raises(ConfigError, match=r"its images changed: emulator\.sha256\.qemu was a, is b\n"):
+        ran(built("Monday", "a")).require_same(built("Tuesday", "b"))
+
+
 def test_a_run_that_never_reached_its_host_can_be_resumed_on_any() -> None:
     Earlier().require_same(BEFORE)
     ran({"asked": {}}).require_same(BEFORE)

@@ -145,13 +145,14 @@ def yield_brief(section: Section) -> Iterator[Block]:
         return
     measured = [answer for answer in get_answers(section) if answer.judge is not None]
     if measured:
+        one_boot = not section.run.lab.imported and all(cell.boot_count == 1 for cell in guests if cell.measured)
         yield make_table(
             measured,
             f"Which mode to use for what on {section.name}",
             (Column(section.name, "head"), lambda answer: answer.use.title),
             (Column("attach as", "mode"), lambda answer: answer.mode or "no recommendation"),
             (Column("guest against its host", "name"), lambda answer: say_loss(answer) or answer.why),
-            (Column("other modes", "name"), _say_rivals),
+            (Column("other modes", "name"), lambda answer: _say_rivals(answer, one_boot=one_boot)),
             on=On.BRIEF,
         )
 
@@ -206,14 +207,18 @@ def yield_rest_in_brief(section: Section) -> Iterator[Block]:
         yield Sentence(f"Not measured{of}: {uses}.", on=On.BRIEF)
 
 
-def _say_rivals(answer: Answer) -> str:
-    """For example "raw may be as good: 12 min more would tell", or "+4.1 % IOPS against raw"."""
+def _say_rivals(answer: Answer, *, one_boot: bool) -> str:
+    """For example "raw may be as good: 12 min more would tell", or "4.1 % more IOPS than raw in this boot".
+
+    The interval of one boot does not say what another boot would give.
+    """
     if answer.mode is None or not (answer.equals or answer.worse):
         return "none to compare with" if answer.mode else ""
     if not answer.equals:
         change, rival = answer.worse[0].than.change.inverse, answer.worse[0].mode
         better = "more" if answer.higher_is_better else "less"
-        return f"{percent(abs(change.share.point))} % {better} {_name_metric(answer)} than {rival}"
+        boot = " in this boot" if one_boot else ""
+        return f"{percent(abs(change.share.point))} % {better} {_name_metric(answer)} than {rival}{boot}"
     undecided = open_rivals(answer)
     modes = join_names([rival.mode for rival in undecided or answer.equals])
     verb = "are" if len(undecided or answer.equals) > 1 else "is"
