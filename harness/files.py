@@ -12,6 +12,7 @@ import os
 import pwd
 import re
 import secrets
+import select
 import shlex
 import stat
 from collections.abc import Iterator
@@ -64,29 +65,39 @@ def replacing(target: Path, *, mode: int = 0o666, directory: int | None = None) 
         os.close(inside)
 
 
-def open_regular(path: Path, *, flags: int = 0) -> IO[bytes]:
-    """Open a regular file to read it. Raises OSError for anything else: a pipe may never end, nor a device.
+def open_regular(path: Path, *, flags: int = 0, pipes: bool = False) -> IO[bytes]:
+    """Open a regular file, or with `pipes` also a pipe, to read it. Raises OSError for anything else: it may never end.
 
     `flags` are further ones, for example O_NOFOLLOW.
     """
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | flags), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    mode = os.fstat(file.fileno()).st_mode
+    if not (stat.S_ISREG(mode) or (pipes and stat.S_ISFIFO(mode))):
         file.close()
-        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, and not a regular file")
+        raise OSError(errno.EINVAL, f"it is a {'' if pipes else 'pipe, a '}device or a socket, and not a regular file")
     return file
 
 
 STORED_BYTES = 16 << 20
 """More than any file of a cache or state directory has, except for images."""
+PIPE_SECONDS = 10.0
+"""How long a pipe may be silent."""
 
 
-def read_regular(path: Path) -> bytes:
-    """The content of a file of a cache or state directory. Raises OSError also if it is too large, or not regular."""
-    with open_regular(path) as file:
-        content = file.read(STORED_BYTES + 1)
-    if len(content) > STORED_BYTES:
-        raise OSError(errno.EFBIG, f"it is larger than {STORED_BYTES >> 20} MiB")
-    return content
+def read_regular(path: Path, *, most_bytes: int = STORED_BYTES, flags: int = 0, pipes: bool = False) -> bytes:
+    """The content of a regular file. Raises OSError for anything else, also for a file that is too large.
+
+    With `pipes`, which is for files that users name, it may also be a pipe that is not silent: `<(COMMAND)`.
+    """
+    content = bytearray()
+    with open_regular(path, flags=flags, pipes=pipes) as file:
+        while select.select([file], [], [], PIPE_SECONDS)[0]:
+            content += (part := os.read(file.fileno(), 1 << 16))
+            if len(content) > most_bytes:
+                raise OSError(errno.EFBIG, f"it is larger than {most_bytes >> 20} MiB")
+            if not part:
+                return bytes(content)
+    raise OSError(errno.ETIMEDOUT, f"nothing arrived in this pipe within {PIPE_SECONDS:.0f} s")
 
 
 def write_stored(path: Path, document: object) -> None:

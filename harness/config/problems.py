@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from harness.config.names import choices
 from harness.errors import ConfigError
+from harness.files import read_regular
 
 Location = tuple[int | str, ...]
 
@@ -215,9 +216,10 @@ def read_toml(path: Path, *, what: str, hint: str) -> dict[str, Any]:
 
 def _read(path: Path, what: str, hint: str) -> str:
     try:
-        if path.is_block_device() or path.is_char_device():
-            raise ConfigError(f"{path}: is a device, and not a {what} file", hint=hint)
-        return path.read_text(encoding="utf-8-sig")  # Some editors begin a file with a byte order mark.
+        content = read_regular(path, most_bytes=1 << 20, pipes=True)
+        if (zero := content.find(0)) >= 0:
+            raise UnicodeDecodeError("utf-8", content, zero, zero + 1, "UTF-16, or no text")
+        return content.decode("utf-8-sig").replace("\r\n", "\n")  # Some editors begin a file with a byte order mark.
     except FileNotFoundError as error:
         others = [other.name for other in sorted(path.parent.glob("*.toml"))]
         known = f"; {choices(path.name, others)}" if others else ""
@@ -244,7 +246,7 @@ def _parse(path: Path, text: str, hint: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         what, _, where = str(error).partition(" (at ")
         number = re.match(r"line (\d+)", where)
-        line = text.splitlines()[int(number[1]) - 1].strip() if number else ""
+        line = text.split("\n")[int(number[1]) - 1].strip()[:200] if number else ""
         where = where.removesuffix(")") if number else "end of the file"
         what = re.sub(r"\('.*?',?\)", lambda key: "[" + ".".join(re.findall("'(.*?)'", key[0])) + "]", what)  # a tuple
         raise ConfigError(

@@ -428,7 +428,7 @@ def read_entries(output: str, names: list[str], where: str) -> dict[str, JobEntr
         if failed := entries[name].get("error"):
             raise MeasurementError(
                 f"{where}: fio's job {name} failed with error {str(failed)[:40]}",
-                hint=f"{_HINT}; EIO (5) means that the disk or a layer under it failed",
+                hint=f"{_HINT}; EIO (5) means that the disk or a layer below it failed or is gone: see `dmesg` there",
             )
     return {name: _parse_entry(entries[name], name, source) for name in names}
 

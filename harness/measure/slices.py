@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -17,7 +18,7 @@ from harness.lab.counters import CounterFiles, Cycles, MdDevice, Sample, parse_s
 from harness.lab.created import Processes
 from harness.lab.guard import run_all
 from harness.lab.pin import MARK
-from harness.lab.transport.base import Completed, Runner
+from harness.lab.transport.base import Completed, Runner, suggest_remedy
 from harness.measure.fio import JobResult, TimedSection, add_results, job_file, parse, reports_start
 from harness.measure.platform import Clock, Platform, ScheduledFio, Start, choose_platform, remove_waits
 from harness.measure.ran_slices import Backups, Copies, RanPart, RanSlice, Times, alone_between, find_overlapping
@@ -332,7 +333,7 @@ class Fio:
             printed = (done.stderr or done.stdout).strip()[-400:]
             raise MeasurementError(
                 f"{self.runner.name}: fio ended with status {done.status}: {printed}",
-                hint=f"its output is in {raw}",
+                hint="; ".join(filter(None, (suggest_remedy(self.runner.name, printed), f"its output is in {raw}"))),
             )
         return done
 
@@ -351,7 +352,7 @@ class Fio:
         return self.store.save_raw(
             f"{self.raw_name}-{self.name}.json",
             remove_waits(done.stdout),
-            command=f"{done.command} <<'JOBS'\n{self.scheduled.stdin(self.job_file)}JOBS",
+            command=f"{shlex.join(self.scheduled.fio)} <<'JOBS'\n{self.scheduled.stdin(self.job_file)}JOBS",
         )
 
 

@@ -24,6 +24,7 @@ from harness.plugin.session import (
     all_cells,
     clean_output,
     engine_of,
+    explain_interruption,
     files_of,
     interrupt_once,
     project_of,
@@ -178,6 +179,7 @@ def pytest_keyboard_interrupt(excinfo: pytest.ExceptionInfo[BaseException]) -> N
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     engine = session.config.stash.get(ENGINE, None)
+    explain_interruption(session.config, engine)
     if engine is None:
         return
     with cleaning_up():

@@ -198,6 +198,11 @@ class Engine:
                 first.add_note(str(other) or type(other).__name__)
             raise first
 
+    def list_begun(self) -> list[str]:
+        """The directories of the runs that have begun to measure, and did not end."""
+        stores = [campaign.store for campaign in self._campaigns.values()]
+        return [str(store.path) for store in stores if store.journal_path.exists()]
+
     def _end(self, campaign: Campaign, *, interrupted: bool) -> None:
         run = campaign.close(interrupted=interrupted)
         if run.judged is None or run.judged.why is not None:
@@ -365,5 +370,5 @@ def write_summary(reporter: pytest.TerminalReporter, path: Path, *, verbose: boo
         page = store.report_path if store.report_path.exists() else None
         print_run(run, page, verbose=verbose, console=console)
     reporter.write(capture.get())
-    if run.run.status in ("failed", "interrupted") and any(record.measured for record in run.cells):
+    if run.run.status == "failed" and any(record.measured for record in run.cells):
         reporter.write_line(f"to measure the rest, add to the same command: --resume={path}")

@@ -199,26 +199,6 @@ def whiskers(estimates: Sequence[Estimate | None], factor: float, **style: objec
     }
 
 
-def set_rows(figure: Figure, labels: Sequence[str], ranges: Sequence[tuple[float, float]], *, height: int = 26) -> None:
-    """Put the traces with the axes y, y2, ... below each other, the first on top. They share the x axis.
-
-    A row has a label, the range of its axis, and a `height` in pixels.
-    """
-    share = 1 / max(len(labels), 1)
-    for number, (label, (low, high)) in enumerate(zip(labels, ranges, strict=True)):
-        figure.layout[f"yaxis{number + 1 if number else ''}"] = {
-            "domain": [max(0.0, 1 - (number + 1) * share + share * 0.08), 1 - number * share],
-            "range": [low, high],
-            "tickvals": [low if low == 0 else (low + high) / 2],
-            "ticktext": [label],
-            "ticksuffix": "  ",
-            "zeroline": False,
-        }
-    set_labelled_rows(figure, labels, height=height)
-    figure.update_layout(hovermode="closest")
-    figure.update_xaxes(anchor="free", position=0)
-
-
 def set_labelled_rows(figure: Figure, labels: Sequence[str], *, height: int, least: int = 0) -> None:
     """Make room for rows of a `height` in pixels, with their labels, and name the x axis below them."""
     figure.update_layout(

@@ -26,7 +26,7 @@ from pydantic_core import PydanticSerializationError
 from harness.config.names import RunId, near
 from harness.errors import ResultsError
 from harness.feature import feature_records
-from harness.files import move, open_regular, replacing, why_not_own
+from harness.files import move, open_regular, read_regular, replacing, why_not_own
 from harness.model.values import STORED, STRICT
 from harness.results.journal import Entry, Journal, Measurement, RoundEvent, WritesEvent
 from harness.results.records import SCHEMA_VERSION, Run
@@ -349,8 +349,7 @@ class RunStore:
         """The run of results.json, and the content of exactly this file: a run replaces it while it measures."""
         with _explained(self.results_path, "read"):
             try:
-                with open_regular(self.results_path) as file:
-                    text = file.read(_DOCUMENT_BYTES + 1)
+                text = read_regular(self.results_path, most_bytes=_DOCUMENT_BYTES)
             except FileNotFoundError:
                 raise ResultsError(
                     f"{self.results_path} does not exist: the run ended before its first results",

@@ -49,8 +49,8 @@ def test_a_failed_removal_is_an_error_and_the_rest_is_removed(tmp_path: Path) ->
     )
     with pytest.raises(HostError) as error:
         work(*steps)
-    assert error.value.message.startswith("host here: left behind: the mount (host here: `sh ")
-    assert "ended with status 5: busy); the group (" in error.value.message
+    assert error.value.message.startswith("host here: left behind: the mount (host here: busy (`sh ")
+    assert "ended with status 5)); the group (" in error.value.message
     assert "virt-overhead reap" in str(error.value.hint)
     assert list(tmp_path.iterdir()) == []
 

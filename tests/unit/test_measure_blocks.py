@@ -544,8 +544,9 @@ def test_a_fio_that_fails_on_one_machine_ends_everything_at_once(ran: Ran, progr
     script(programs, "perf", f"echo $$ >{tmp_path}/perf; exec sleep 600")
     paced_fio.install(programs, Mistakes(fails="guest-lvm"))
     started = time.monotonic()
-    with pytest.raises(MeasurementError, match=r"guest here: fio ended with status 1: .*Input/output error"):
+    with pytest.raises(MeasurementError, match=r"guest here: fio ended with status 1: .*Input/output error") as caught:
         ran.measure(ran.table(blocks=15))
+    assert "is gone: see `dmesg` on guest here; its output is in " in str(caught.value.hint)
     assert time.monotonic() - started < 300, "it did not wait for perf"
     assert ran.store.read_journal().measurements == ()
     assert list(ran.pacing.iterdir()) == []

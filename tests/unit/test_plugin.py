@@ -839,6 +839,37 @@ def test_a_run_that_failed_after_a_part_of_its_cells_says_how_to_measure_the_res
     result.stdout.fnmatch_lines(["to measure the rest, add to the same command: --resume=*"])
 
 
+INTERRUPTED = """
+
+
+def pytest_runtest_{where}():
+    raise KeyboardInterrupt
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("setup", "interrupted: nothing was measured yet"),
+        (
+            "teardown",
+            "interrupted: what was measured is stored; to go on, add to the same command: --resume=*/reports/*",
+        ),
+    ],
+)
+def test_ctrl_c_says_in_one_line_what_is_stored_and_how_to_go_on(
+    play: Play, pytester: pytest.Pytester, where: str, said: str
+) -> None:
+    run = play(FINE)
+    with (pytester.path / "conftest.py").open("a") as conftest:
+        conftest.write(INTERRUPTED.format(where=where))
+    result = run()
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines([f"!* {said} !*"])
+    result.stdout.no_fnmatch_line("*KeyboardInterrupt*")
+    assert ("--resume=" in result.stdout.str()) == (where == "teardown")
+
+
 UNWRITABLE = """
     class Unwritable(RecordedMeasurer):
         def close(self):

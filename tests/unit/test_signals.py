@@ -348,5 +348,5 @@ def test_a_command_of_another_thread_ends_as_well_and_clean_up_goes_on() -> None
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said == f"this machine: `sleep {duration}` was ended, because the run was interrupted"
+    assert said == f"this machine: the run was interrupted: `sleep {duration}` was ended"
     assert duration not in "".join(_command_lines())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HostError
+from harness.lab.transport.base import WRAPPED, in_words
 from harness.lab.transport.local import LocalRunner
 from tests.unit.processes import ends
 from tests.unit.transport_servers import small_filesystem
@@ -22,7 +23,10 @@ def test_both_outputs_and_the_status_come_back() -> None:
 
 
 def test_a_failed_command_is_an_error_that_quotes_the_end_of_stderr() -> None:
-    with pytest.raises(HostError, match=r"this machine: `sh -c 'echo no such volume >&2; exit 5'`.*status 5.*no such"):
+    with pytest.raises(
+        HostError,
+        match=r"this machine: no such volume \(`sh -c 'echo no such volume >&2; exit 5'` ended with status 5\)",
+    ):
         RUNNER.run(["sh", "-c", "echo no such volume >&2; exit 5"], deadline=5)
 
 
@@ -32,7 +36,7 @@ def test_a_message_quotes_a_line_of_megabytes_in_part() -> None:
             ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo 'the cause' >&2; exit 5"], deadline=20
         )
     assert len(caught.value.message) < 10_000
-    assert caught.value.message.endswith("the cause")
+    assert "xthe cause (`sh -c" in caught.value.message
 
 
 def test_large_outputs_on_both_streams_do_not_block_each_other() -> None:
@@ -114,6 +118,50 @@ def test_a_message_shows_the_beginning_of_a_script_and_of_many_arguments() -> No
     script = "sleep 5\n" + "true\n" * 1000
     with pytest.raises(HostError) as caught:
         RUNNER.run(["sh", "-c", script, "sh", *map(str, range(20))], deadline=0.2)
-    assert "`sh -c 'sleep 5 true true" in caught.value.message
+    assert caught.value.message.startswith(
+        "this machine: a command was not done after 200 ms; it was ended: `sh -c 'sleep"
+    )
     assert "0 1 2 3 4 5 6 7 and 12 more words`" in caught.value.message
-    assert len(caught.value.message) < 250
+    assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (["env", "VIRT_OVERHEAD=1", "perl", "-e", "1"], "perl -e 1"),
+        (["sh", "-c", "check", "sh", "/dev/vdb", WRAPPED, "mkfs.ext4", "/dev/vdb"], "mkfs.ext4 /dev/vdb"),
+        (
+            ["blkid", *["/dev/mapper/a-volume-with-a-long-name"] * 5],
+            f"blkid{' /dev/mapper/a-volume-with-a-long-name' * 2} and 3 more words",
+        ),
+        (["x" * 300], f"{'x' * 40}..."),
+    ],
+)
+def test_a_command_in_a_message_is_what_ran_and_short(argv: list[str], shown: str) -> None:
+    assert in_words(argv) == shown
+
+
+@pytest.mark.parametrize(
+    ("printed", "remedy"),
+    [
+        ("blockdev: ioctl error on BLKGETSIZE64: Input/output error", "see `dmesg` on this machine"),
+        ("mkfs.ext4: No such device or address", "a disk or a layer below it failed or is gone"),
+        ("tee: /mnt/x: Read-only file system", "mount it writable"),
+        ("fallocate: No space left on device", "free space on this machine"),
+        ("cat: /dev/vdb: Permission denied", "use root on this machine"),
+    ],
+)
+def test_an_error_of_the_system_comes_first_and_has_a_remedy(printed: str, remedy: str) -> None:
+    with pytest.raises(HostError) as caught:
+        RUNNER.run(["sh", "-c", f"echo '{printed}' >&2; exit 1"], deadline=20)
+    assert caught.value.message.startswith(f"this machine: {printed} (`sh -c")
+    assert remedy in str(caught.value.hint)
+
+
+def test_a_command_that_prints_nothing_says_its_status() -> None:
+    with pytest.raises(HostError) as caught:
+        RUNNER.run(["false"], deadline=20)
+    assert (caught.value.message, caught.value.hint) == (
+        "this machine: `false` ended with status 1 and printed nothing",
+        None,
+    )

@@ -58,7 +58,7 @@ def test_both_outputs_and_the_status_come_back(far: SshRunner) -> None:
 
 
 def test_a_failed_command_is_an_error_that_quotes_the_end_of_stderr(far: SshRunner) -> None:
-    with pytest.raises(HostError, match=r"host lab: `ls /absent` ended with status 2: ls: cannot access"):
+    with pytest.raises(HostError, match=r"host lab: ls: cannot access .* \(`ls /absent` ended with status 2\)"):
         far.run(["ls", "/absent"], deadline=10)
 
 
@@ -100,7 +100,7 @@ def test_a_command_that_does_not_read_stdin_may_get_some(far: SshRunner) -> None
 def test_the_deadline_ends_the_far_process_and_its_children_in_other_sessions(far: SshRunner, tmp_path: Path) -> None:
     script = f"setsid sh -c 'echo $$ >{tmp_path}/job; sleep 600' & echo $$ >{tmp_path}/command; wait"
     start = time.monotonic()
-    with pytest.raises(HostError, match=r"host lab: `sh -c .*` was not done after 1 s; it was ended there"):
+    with pytest.raises(HostError, match=r"host lab: a command was not done after 1 s; it was ended there: `sh -c .*`"):
         far.run(["sh", "-c", script], deadline=1)
     assert time.monotonic() - start < 300, "it did not wait for the command"
     assert ends(int((tmp_path / "command").read_text()))
@@ -187,12 +187,14 @@ def test_a_connection_cut_in_the_middle_is_named_with_the_command(
 
     cutter = threading.Thread(target=cut)
     cutter.start()
-    with pytest.raises(HostError, match=r"host lab was lost while running `sh -c .*`: the remote side closed it"):
+    with pytest.raises(
+        HostError, match=r"host lab: the connection was lost: the remote side closed it \(while running `sh -c"
+    ):
         doomed.run(["sh", "-c", f"echo $$ >{pid_file}; exec sleep 60"], deadline=30)
     cutter.join()
     os.kill(int(pid_file.read_text()), signal.SIGTERM)
     assert not doomed.alive
-    with pytest.raises(HostError, match="connection to host lab was lost while running `true`"):
+    with pytest.raises(HostError, match=r"host lab: the connection was lost: .* \(while running `true`\)"):
         doomed.run(["true"], deadline=5)
     assert capfd.readouterr() == ("", "")
 
@@ -206,9 +208,9 @@ def test_a_machine_that_freezes_does_not_hang_the_caller(
     os.kill(frozen, signal.SIGSTOP)
     try:
         start = time.monotonic()
-        with pytest.raises(HostError, match="`true` was not done after 500 ms"):
+        with pytest.raises(HostError, match=r"was not done after 500 ms; .*: `true`"):
             doomed.run(["true"], deadline=0.5)
-        with pytest.raises(HostError, match=r"copy of .*image to .*copy` was not done after 500 ms"):
+        with pytest.raises(HostError, match=r"was not done after 500 ms; .*: `copy of .*image to .*copy`"):
             doomed.put(tmp_path / "image", str(tmp_path / "copy"), deadline=0.5)
         doomed.close()
         assert time.monotonic() - start < 300

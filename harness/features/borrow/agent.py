@@ -165,8 +165,8 @@ class AgentRunner:
             script, sent = _PACKED, base64.b64encode(gzip.compress(data))
         if len(sent) > MOST_SENT_BYTES:
             raise HostError(
-                f"{self.name}: `{in_words(argv)}` is not started: its standard input has {len(sent)} bytes, also "
-                f"compressed, but the guest agent accepts {MOST_SENT_BYTES}",
+                f"{self.name}: the standard input of a command has {len(sent)} bytes, also compressed, but the guest "
+                f"agent accepts {MOST_SENT_BYTES}: `{in_words(argv)}` is not started",
                 hint='use SSH instead (reach = "node" in the lab file), or select fewer cells with -k',
             )
         return self._execute(["-c", script, "sh", *argv], sent)

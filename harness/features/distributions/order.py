@@ -8,7 +8,7 @@ from statistics import geometric_mean, stdev
 
 from harness.analysis import METRICS, Estimate, Metric, estimate_drift
 from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, join_words, make_table
-from harness.report.draw import HOST, Figure, scatter, set_rows, translucent
+from harness.report.draw import HOST, Figure, scatter, set_labelled_rows, translucent
 from harness.report.numbers import count, percent, percent_with_interval, signed_percent, significant
 from harness.report.section import ArmOfCell, Section, WorkloadCells, arms_of, look_of
 from harness.results import CellRecord
@@ -17,6 +17,26 @@ _ROW = 34
 """The height of a row in pixels."""
 _WHOLE_HEIGHT = {"y0": 0, "y1": 1, "yref": "paper", "layer": "below"}
 _LEAST, _MOST = 0.02, 1.0  # of the scale
+
+
+def set_rows(figure: Figure, labels: Sequence[str], ranges: Sequence[tuple[float, float]], *, height: int = 26) -> None:
+    """Put the traces with the axes y, y2, ... below each other, the first on top. They share the x axis.
+
+    A row has a label, the range of its axis, and a `height` in pixels.
+    """
+    share = 1 / max(len(labels), 1)
+    for number, (label, (low, high)) in enumerate(zip(labels, ranges, strict=True)):
+        figure.layout[f"yaxis{number + 1 if number else ''}"] = {
+            "domain": [max(0.0, 1 - (number + 1) * share + share * 0.08), 1 - number * share],
+            "range": [low, high],
+            "tickvals": [low if low == 0 else (low + high) / 2],
+            "ticktext": [label],
+            "ticksuffix": "  ",
+            "zeroline": False,
+        }
+    set_labelled_rows(figure, labels, height=height)
+    figure.update_layout(hovermode="closest")
+    figure.update_xaxes(anchor="free", position=0)
 
 
 @dataclass(frozen=True, slots=True)

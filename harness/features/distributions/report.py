@@ -12,9 +12,9 @@ from harness.analysis import METRICS, Calls, Estimate, LatencyHistogram, reduce_
 from harness.analysis.histogram import FEWEST_BEYOND
 from harness.analysis.metrics import Shown
 from harness.feature import FeatureReport
-from harness.features.distributions.order import order_blocks
+from harness.features.distributions.order import order_blocks, set_rows
 from harness.report.blocks import AtDepth, Block, Chart, Column, Fold, Row, Table, microseconds_cell
-from harness.report.draw import Figure, log_axis, scatter, set_rows, set_scalable_axis, whiskers
+from harness.report.draw import Figure, log_axis, scatter, set_scalable_axis, whiskers
 from harness.report.numbers import (
     NONE,
     confidence_words,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import io
 import json
 import math
@@ -25,7 +24,7 @@ from harness.export_formats import TypedColumn, Value, format_openmetrics, parqu
 from harness.features.exchange.document import Document, LatencySpread, ReportedDirection, ReportedJob, read_documents
 from harness.features.exchange.gauges import make_gauges
 from harness.features.exchange.timeline import select_final
-from harness.files import open_regular, write_atomically
+from harness.files import read_regular, write_atomically
 from harness.measure.fio import is_ramp
 from harness.model.job import Job
 from harness.model.mode import ModeDetail, Place
@@ -342,21 +341,11 @@ def _collect_slices(store: RunStore, rows: Sequence[MeasurementRow]) -> dict[_Ke
     return slices
 
 
-def read_regular(path: Path, *, most_bytes: int) -> bytes:
-    """The content of a file in a directory of somebody else. Raises OSError.
-
-    A link, a pipe or a device there could lead to another file, or never end.
-    """
-    with open_regular(path, flags=os.O_NOFOLLOW) as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes")
-    return content
-
-
 def _read(path: Path) -> tuple[Document, ...]:
     try:
-        return tuple(select_final(read_documents(read_regular(path, most_bytes=JSON_BYTES), str(path)), str(path)))
+        # In a directory of somebody else, a link could lead to another file.
+        content = read_regular(path, most_bytes=JSON_BYTES, flags=os.O_NOFOLLOW)
+        return tuple(select_final(read_documents(content, str(path)), str(path)))
     except OSError as error:
         raise ResultsError(
             f"{path} cannot be read: {error.strerror}", hint="--fio-plot needs raw/ of the run; --csv does not"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from harness.config.names import RunId
 from harness.errors import ConfigError, MeasurementError
 from harness.features.exchange.reader import Point, list_differences, list_varying, read_points
 from harness.features.exchange.section import identify_disk
+from harness.files import read_regular
 from harness.measure.phases import MEASURE
 from harness.model.attach import Unknown
 from harness.model.base import Device
@@ -37,7 +38,6 @@ from harness.results import (
 )
 from harness.results.judging import mark_better
 from harness.results.records import IMPORTED
-from harness.units import format_size
 from harness.untrusted import JSON_BYTES
 
 HOST = Mode("host", Device(), attach=None)
@@ -94,21 +94,15 @@ def read_files(request: ImportRequest) -> list[SourceFile]:
 
 def _read_file(path: Path) -> tuple[bytes, float]:
     try:
-        with path.open("rb") as file:
-            data = file.read(JSON_BYTES + 1)
-            written = os.fstat(file.fileno()).st_mtime
+        return read_regular(path, most_bytes=JSON_BYTES, pipes=True), path.stat().st_mtime
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from None
-    if len(data) > JSON_BYTES:
-        raise ConfigError(
-            f"{path} is larger than {format_size(JSON_BYTES)}, which no output of fio is", hint="move it away"
-        )
-    return data, written
+        hint = "move it away: no output of fio is as large" if error.errno == errno.EFBIG else "check its permissions"
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
 
 
 def _list_files(given: Path) -> list[Path]:
     """The file itself, or every .json file below the directory."""
-    if given.is_file():
+    if given.exists() and not given.is_dir():
         return [given]
     if not given.is_dir():
         raise ConfigError(f"{given} does not exist", hint="give files of fio's output, or directories with its JSON")

@@ -22,7 +22,7 @@ from typing import Any
 
 from harness.analysis import Verdict
 from harness.errors import ConfigError, ResultsError
-from harness.files import write_page
+from harness.files import read_regular, write_page
 from harness.report.numbers import count
 from harness.results import Run, RunStore
 from harness.results.records import FIO_FILES
@@ -376,7 +376,7 @@ def find_entry_problems(entry: Path) -> Iterator[str]:
     document = parse_json(content, "results.json", ResultsError)
     yield from (f"results.json identifies a machine or a user: {place}" for place in find_identities(document))
     page = store.report_path
-    if not page.is_file() or run.run.id not in page.read_text(encoding="utf-8", errors="replace"):
+    if not page.is_file() or run.run.id.encode() not in page.read_bytes():
         yield f"index.html is not the page of run {run.run.id}: virt-overhead report {entry}"
     extra = {path.name for path in entry.iterdir()} - {"results.json", "index.html", FORM}
     yield from (f"{name} does not belong there" for name in sorted(extra))
@@ -385,7 +385,7 @@ def find_entry_problems(entry: Path) -> Iterator[str]:
 
 def _find_form_problems(path: Path) -> Iterator[str]:
     try:
-        form = tomllib.loads(path.read_text(encoding="utf-8"))
+        form = tomllib.loads(read_regular(path).decode())
     except (OSError, ValueError) as error:  # no file, not text, or not TOML
         yield f"{FORM} cannot be read: {error}"
         return

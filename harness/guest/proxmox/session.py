@@ -31,6 +31,7 @@ from requests.utils import get_environ_proxies, select_proxy
 from urllib3.exceptions import NewConnectionError, ProxyError
 
 from harness.errors import ConfigError, HostError, LabUnavailable
+from harness.files import open_regular
 from harness.lab.inventory import ApiSpec, SecretSource, withdraw_variable
 from harness.lab.transport.base import Overdue, within
 from harness.lab.transport.handshake import in_brackets
@@ -129,9 +130,8 @@ def _read_variable(name: str, _user: str, where: str) -> Secret:
 def _read_secret_file(name: str, _user: str, where: str) -> Secret:
     try:
         path = Path(name).expanduser()
-        with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if mode & 0o077:
+        with open_regular(path) as file:
+            if (mode := stat.S_IMODE(os.fstat(file.fileno()).st_mode)) & 0o077:
                 raise ConfigError(f"{where}: others may read {path} (mode {mode:04o})", hint=f"chmod 600 {path}")
             secret = _read_line(file)
     except (OSError, RuntimeError) as error:
@@ -145,7 +145,7 @@ def _read_secret_file(name: str, _user: str, where: str) -> Secret:
 def _read_line(file: IO[bytes]) -> Secret | None:
     """None if it is not text. There is no variable for the bytes: see the top of this module."""
     try:
-        return Secret(file.readline().decode("utf-8-sig"))
+        return Secret(file.readline(1 << 16).decode("utf-8-sig"))
     except UnicodeDecodeError:
         return None
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 from typing import IO, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -127,8 +128,17 @@ STDOUT_BYTES = 32 << 20
 STDERR_BYTES = 4 << 20
 WRAPPED = "--then--"
 """In the arguments of a script that checks something and then runs a command: the command follows this word."""
-_LONGEST_WORD = 60
+_LONGEST_WORD = 40
 _MOST_WORDS = 12
+_LONGEST_COMMAND = 100
+_REMEDIES = (
+    (("Input/output error", "No such device"), "a disk or a layer below it failed or is gone: see `dmesg` on {}"),
+    (("Read-only file system",), "mount it writable; after an error of its disk the kernel makes it so: `dmesg` on {}"),
+    ((NO_SPACE, "Disk quota exceeded"), "free space on {}"),
+    (("Cannot allocate memory",), "free memory on {}"),
+    (("Permission denied", "Operation not permitted"), "use root on {}, and check that nothing there forbids it"),
+)
+"""What to do about errors of the system, by their texts."""
 
 
 _WHOLE = read_script("harness.lab.transport", "feed_whole_input.sh")
@@ -183,11 +193,16 @@ def outputs() -> tuple[Output, Output]:
 
 def in_words(argv: Sequence[str]) -> str:
     """A command for messages: a script shows its first words only, and of many arguments only the first are shown."""
+    if argv[0] == "env":
+        argv = list(dropwhile(lambda word: "=" in word, argv[1:]))
     if list(argv[:2]) == ["sh", "-c"] and WRAPPED in argv:
         argv = argv[argv.index(WRAPPED) + 1 :]
     words = [word if len(word) <= _LONGEST_WORD else f"{' '.join(word.split())[:_LONGEST_WORD]}..." for word in argv]
-    line = shlex.join(words[:_MOST_WORDS])
-    return line if len(words) <= _MOST_WORDS else f"{line} and {len(words) - _MOST_WORDS} more words"
+    most = min(len(words), _MOST_WORDS)
+    while most > 1 and len(shlex.join(words[:most])) > _LONGEST_COMMAND:
+        most -= 1
+    more = f" and {len(words) - most} more words" if len(words) > most else ""
+    return shlex.join(words[:most]) + more
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,16 +257,23 @@ class HoldingRunner(Runner, Protocol):
 
 
 def failed(runner_name: str, done: Completed) -> HostError:
-    """The error for a command that ended with a status other than 0."""
-    printed = (done.stderr.strip() or done.stdout.strip() or "(it printed nothing)").splitlines()[-8:]
-    how = f"ended with status {done.status}" if done.status >= 0 else "was killed by a signal"
-    return HostError(f"{runner_name}: `{done.command}` {how}: " + "\n     ".join(printed))
+    """The error for a command that ended with a status other than 0: what it printed, and then which command it was."""
+    printed = (done.stderr.strip() or done.stdout.strip()).splitlines()[-8:]
+    how = f"`{done.command}` " + (f"ended with status {done.status}" if done.status >= 0 else "was killed by a signal")
+    why = "\n     ".join(printed) + f" ({how})" if printed else f"{how} and printed nothing"
+    return HostError(f"{runner_name}: {why}", hint=suggest_remedy(runner_name, why))
+
+
+def suggest_remedy(runner_name: str, printed: str) -> str | None:
+    """What to do about an error of the system in what a command printed; None if there is none."""
+    known = (remedy for texts, remedy in _REMEDIES if any(text in printed for text in texts))
+    return next((remedy.format(runner_name) for remedy in known), None)
 
 
 def overdue(runner_name: str, command: str, deadline: float, *, outcome: str) -> HostError:
     """The error for a command that passed its deadline; `outcome` says what happened to the process."""
     return HostError(
-        f"{runner_name}: `{command}` was not done after {format_duration(deadline)}; {outcome}",
+        f"{runner_name}: a command was not done after {format_duration(deadline)}; {outcome}: `{command}`",
         hint="find out what keeps the machine busy, or allow the command more time",
     )
 
@@ -259,7 +281,7 @@ def overdue(runner_name: str, command: str, deadline: float, *, outcome: str) ->
 def too_much(runner_name: str, command: str, excess: TooMuchOutput, *, outcome: str) -> HostError:
     """The error for a command that printed more than the limit; `outcome` says what happened to the process."""
     return HostError(
-        f"{runner_name}: `{command}` printed {excess}; {outcome}",
+        f"{runner_name}: a command printed {excess}; {outcome}: `{command}`",
         hint=f"run the command on {runner_name} to see what it prints",
     )
 

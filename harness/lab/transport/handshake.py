@@ -129,6 +129,7 @@ def abandon(transport: Transport) -> None:
 
 def _load_key(name: str, target: SshTarget) -> PKey:
     try:
+        read_regular(target.key)  # paramiko reads also a pipe, and a device without end
         return PKey.from_path(target.key)
     except OSError as error:
         failure = HostError(

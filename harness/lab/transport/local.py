@@ -175,7 +175,7 @@ class LocalRunner:
                 raise too_much(self.name, in_words(argv), excess, outcome=_ended(process)) from None
             except Interrupted:
                 _end_group(process)
-                raise HostError(f"{self.name}: `{in_words(argv)}` was ended, because the run was interrupted") from None
+                raise HostError(f"{self.name}: the run was interrupted: `{in_words(argv)}` was ended") from None
             except BaseException:
                 # Ctrl-C in the terminal does not reach the command, because it has a separate process group.
                 _end_group(process)

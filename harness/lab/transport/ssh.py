@@ -502,14 +502,14 @@ class SshRunner:
 
     def _explain_no_session(self, what: str, error: ChannelException) -> HostError:
         return HostError(
-            f"{self.name}: no further session for `{what}`: {error.text}",
+            f"{self.name}: no further session: {error.text} (for `{what}`)",
             hint=f"raise MaxSessions in the sshd_config of {self.name}, or run fewer commands at once",
         )
 
     def _explain_lost(self, what: str, error: Exception) -> HostError:
         return HostError(
-            f"connection to {self.name} was lost while running `{what}`: {error or type(error).__name__}",
-            hint=f"check that {self.name} is still up",
+            f"{self.name}: the connection was lost: {error or type(error).__name__} (while running `{what}`)",
+            hint=f"check that {self.name} is still up, and that the network between it and this machine works",
         )
 
     def _end(self, exchange: Exchange) -> str:
