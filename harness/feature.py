@@ -27,18 +27,19 @@ if TYPE_CHECKING:
     from harness.guest.booting import GuestRunner, Started
     from harness.guest.libvirt.connection import Connection
     from harness.guest.libvirt.guest import ToStart
-    from harness.guest.protocol import GuestDisk, Hypervisor, System
+    from harness.guest.protocol import Backup, GuestDisk, Hypervisor, System
     from harness.guest.proxmox.client import Client
+    from harness.guest.proxmox.machine import VirtualMachine
     from harness.image import ImageSet
     from harness.lab.counters import CycleCounting, Cycles
     from harness.lab.created import CreationLog, Entry, Removal, Thing
     from harness.lab.facts import Described, HealthFound, HostFacts
     from harness.lab.guard import Writable
     from harness.lab.hosts import Host
-    from harness.lab.inventory import HostSpec, Inventory, StorageKind
+    from harness.lab.inventory import GuestRules, HostSpec, Inventory, StorageKind
     from harness.lab.storages import FoundStorage
     from harness.lab.transport.base import Runner
-    from harness.layout import NetworkDisk
+    from harness.layout import BlockSource, NetworkDisk
     from harness.layout.build import Rebuild
     from harness.layout.regions import Need, Region
     from harness.layout.storage import VolumeKind
@@ -178,6 +179,33 @@ class ArrayMaker:
     """A new array of this name over these partitions, in sync, until the end of the block."""
     rebuild: Callable[[Writable, Writable], Rebuild]
     """How the spare of an array is rebuilt."""
+
+
+class BackupsOnNode(Protocol):
+    """The backups of a VM of Proxmox VE."""
+
+    def __call__(self, drive: str, drives: Sequence[str], /) -> Backup:
+        """The backup of one of the drives of the run. It has not begun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupMaker:
+    """Makes backups of guests' disks while the guests are measured (`Mode.backup`)."""
+
+    find_no_room: Callable[[Host, int], str | None]
+    """Why so many bytes of backups cannot be written on a host, with the remedy; None if they can. Raises HostError."""
+    open_files: Callable[[CreationLog, Host, Mapping[str, BlockSource]], AbstractContextManager[Mapping[str, str]]]
+    """A file on the host for the backup of each of these disks, by the disk's name, until the end of the block."""
+    by_libvirt: Callable[[Connection, Any, str, str], Backup]
+    """The backup of the disk that libvirt calls so in a domain, to a file. It has not begun."""
+    refuse_on_node: Callable[[Client, GuestRules, Mode], str | None]
+    """Why a node of Proxmox VE cannot back up the guest of a mode, with the remedy; None if it can."""
+    require_room_on_node: Callable[[Client, GuestRules, Runner, int], None]
+    """Raises Unsupported if so many bytes of backups do not fit on the node."""
+    open_on_node: Callable[
+        [CreationLog, VirtualMachine, GuestRules], AbstractContextManager[Callable[[str, Sequence[str]], Backup] | None]
+    ]
+    """Makes the backups of a VM, and removes them at the end of the block. None without a storage for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,7 +400,7 @@ class FeatureRecords:
 
 
 _OfRuns = RunOption | RunSwitch | FeatureLimit | FeatureTables | ModeKeys | Conditioner
-Brought = _OfRuns | CycleCounter | DiskServer | DiskPrograms | EmbeddedLab | FeatureStorage | GuestImages
+Brought = _OfRuns | BackupMaker | CycleCounter | DiskServer | DiskPrograms | EmbeddedLab | FeatureStorage | GuestImages
 """What the kernel finds by its type (`list_brought`)."""
 
 
@@ -630,6 +658,13 @@ def array_maker() -> ArrayMaker:
         if feature.load_array_maker is not None:
             return feature.load_array_maker()
     raise Unsupported("this installation makes no arrays", hint="install the feature `arrays`, or select other modes")
+
+
+def backup_maker() -> BackupMaker:
+    """What makes backups. Raises Unsupported if no feature does."""
+    if (maker := find_brought(BackupMaker)) is None:
+        raise Unsupported("this installation makes no backups", hint="select modes without backup")
+    return maker
 
 
 def find_conditioner(name: str) -> Conditioner:

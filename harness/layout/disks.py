@@ -1,6 +1,6 @@
 """The disks under test: each checked by the guard, partitioned into the regions that layouts need, and not probed.
 
-A disk is a link to a real disk, or a loop device on a new file. The file of a backup is made in the same way.
+A disk is a link to a real disk, or a loop device on a new file.
 udev watches block devices. When fio closes one after writing, udev reads its signatures, and those of the members of an
 array: up to 2 MiB in the middle of the next slice. On a slow disk, that takes a tenth of the slice. A temporary rule
 of udev turns the watch off. Source: udev(7), OPTIONS=nowatch.
@@ -18,14 +18,13 @@ from harness.config.problems import matching
 from harness.errors import SafetyError
 from harness.files import read_script
 from harness.lab.created import CreationLog, Entry, HostThing, fenced
-from harness.lab.guard import Writable, created, require_writable, serial_of
-from harness.lab.guard.room import no_space, reserve_places
-from harness.lab.inventory import DiskByFile, DiskSpec, HostSpec
-from harness.lab.pin import BACKUP_DIRECTORY, FILE_IDENTITY, TAG, why_unsafe
+from harness.lab.guard import Writable, require_writable, serial_of
+from harness.lab.guard.room import reserve_places
+from harness.lab.inventory import DiskByFile, DiskSpec
+from harness.lab.pin import FILE_IDENTITY, TAG
 from harness.lab.transport.base import Completed, Runner, whole
-from harness.layout import BlockSource
 from harness.layout.regions import Need, PartitionedDisk, add_needs, choose_span, partition_disk
-from harness.untrusted import count, parse_json, reading
+from harness.untrusted import parse_json, reading
 
 _OURS = FILE_IDENTITY + read_script("harness.layout", "our_file.sh")
 _DETACH = _OURS + read_script("harness.layout", "detach_loop.sh")
@@ -154,56 +153,6 @@ def list_loop_devices(runner: Runner, file: str) -> list[str]:
     source = f"{runner.name}: losetup's list for {file}"
     with reading(source):
         return [str(loop["name"]) for loop in parse_json(listed or "{}", source).get("loopdevices", ())]
-
-
-# $1: a device or a file. Its size in bytes.
-_SIZE = 'if [ -b "$1" ]; then PATH="$PATH:/usr/sbin:/sbin" blockdev --getsize64 "$1"; else stat -L -c %s "$1"; fi'
-_ALLOCATE_SECONDS = 120.0
-
-
-def _choose_backup_directory(spec: HostSpec) -> str:
-    """Where the backups of the host's guests are written to."""
-    return str(spec.backup_directory or BACKUP_DIRECTORY)
-
-
-def refuse_backup(runner: Runner, spec: HostSpec, size_bytes: int) -> str | None:
-    """Why a backup of so many bytes cannot be written there, with the remedy; None if it can. Raises HostError."""
-    directory = _choose_backup_directory(spec)
-    if spec.backup_directory and runner.run(["test", "-d", directory], deadline=20, check=False).status != 0:
-        return f"there is no directory {directory}: create it, or correct backup_directory in the lab file"
-    if why := why_unsafe(runner, directory):
-        return (
-            f"another user could exchange what is written to {directory}: {why}. Name a directory that only root can "
-            "change as backup_directory of the host in the lab file"
-        )
-    if why := no_space(runner, directory, size_bytes):
-        return (
-            f"a backup does not fit into {directory}: {why}. Name a directory with more space as backup_directory of "
-            "the host in the lab file"
-        )
-    return None
-
-
-@contextmanager
-def backup_file(log: CreationLog, spec: HostSpec, name: str, source: BlockSource) -> Iterator[str]:
-    """The path of a new file with the size of what `source` is on. It is removed at the end.
-
-    Raises SafetyError if less than the reserve would stay free, or if another user could exchange the file, HostError.
-    """
-    runner, directory = log.runner, _choose_backup_directory(spec)
-    size = source.size
-    if source.format == "raw":
-        printed = runner.run(["sh", "-c", _SIZE, "sh", source.path], deadline=30).stdout
-        with reading(f"{runner.name}: the size of {source.path}"):
-            size = count(int(printed))
-    if not spec.backup_directory:
-        runner.run(["mkdir", "-p", directory], deadline=20)
-    path = f"{directory}/{TAG}-{log.run_id}-{name}.raw"
-    refused = f"{runner.name}: the backup of {name} will not be made: "
-    with own_file(log, path, size, (), refused) as (_, entry):
-        (writable,) = created(runner, entry, [path])
-        writable.run(["fallocate", "-l", str(size), path], deadline=_ALLOCATE_SECONDS)
-        yield path
 
 
 @contextmanager

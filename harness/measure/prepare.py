@@ -10,7 +10,7 @@ from functools import partial, reduce
 
 from harness.errors import GuestError, MeasurementError, Unsupported
 from harness.events import Events
-from harness.feature import features, find_conditioner
+from harness.feature import backup_maker, features, find_conditioner
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import md_devices
 from harness.lab.created import CreationLog
@@ -21,7 +21,6 @@ from harness.lab.inventory import AnyDisk
 from harness.lab.transport.base import Runner
 from harness.layout import BlockSource
 from harness.layout.build import Layouts
-from harness.layout.disks import backup_file, refuse_backup
 from harness.layout.layers import BARE
 from harness.layout.regions import read_encryption
 from harness.layout.storage_files import fill_image, read_nodatacow
@@ -245,10 +244,8 @@ def _attach_to_guests(
     disks."""
     host, layouts = session.host, session.layouts
     with ExitStack() as stack:
-        backup_files = {
-            mode.name: stack.enter_context(backup_file(log, host.spec, mode.name, layouts.guest(mode)))
-            for mode in (mode.attached for mode in modes if _has_backup_file(host, mode))
-        }
+        sources = {mode.attached.name: layouts.guest(mode.attached) for mode in modes if mode.backup}
+        backup_files = stack.enter_context(backup_maker().open_files(log, host, sources)) if sources else {}
         with phases.timed("attach"):
             guests = _start_guests(host, layouts, by_guest(modes), partial(hypervisor.guest, log), phases)
         if guests is not None:
@@ -274,18 +271,13 @@ def _read_by_features(session: Session, modes: Sequence[Mode], jobs: Sequence[Jo
     return replace(session, effective=effective)
 
 
-def _has_backup_file(host: Host, mode: Mode) -> bool:
-    """Whether the mode is backed up into a file of the host. Proxmox VE writes to a storage, whose space it checks."""
-    return mode.backup and host.spec.proxmox is None
-
-
 def _find_without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str, str]:
     """Why the backups of some of these modes, `span` bytes each, cannot be written on the host, by their names.
 
     Raises NothingToCompare if no guest is left.
     """
-    backups = [mode.name for mode in modes if _has_backup_file(host, mode)]
-    why = refuse_backup(host.runner, host.spec, len(backups) * span) if backups else None
+    backups = [mode.name for mode in modes if mode.backup]
+    why = backup_maker().find_no_room(host, len(backups) * span) if backups else None
     skipped = dict.fromkeys(backups, f"host {host.name}: {why}") if why else {}
     require_guest(modes, skipped)
     return skipped

@@ -15,8 +15,8 @@ import pytest
 
 from harness.events import Events
 from harness.guest.proxmox import build_shell_parameters
+from harness.guest.proxmox.backend import ensure_iso
 from harness.guest.proxmox.client import Client, Expected
-from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.machine import VirtualMachine, has_vm, log_in
 from harness.guest.proxmox.session import Secret
 from harness.lab.hosts import GuestFiles

@@ -107,7 +107,8 @@ def test_every_other_module_is_imported_without_it(without: Without) -> None:
     assert done.returncode == 0, done.stderr
     needing = done.stdout.split()
     assert "harness.guest.libvirt.binding" in needing
-    of_libvirt = ("harness.guest.libvirt.", "harness.features.borrow.libvirt", "harness.features.borrow.plugged")
+    of_features = ("borrow.libvirt", "borrow.plugged", "neighbours.libvirt_backup")
+    of_libvirt = ("harness.guest.libvirt.", *(f"harness.features.{name}" for name in of_features))
     assert [name for name in needing if not name.startswith(of_libvirt)] == []
 
 

@@ -20,13 +20,13 @@ import pytest
 from harness.config.names import RunId
 from harness.errors import HarnessError, HostError
 from harness.events import Events
+from harness.features.neighbours.backups import backup_file
 from harness.guest.proxmox.client import check_answer
 from harness.lab.created import CreationLog
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
 from harness.lab.transport.base import Completed, HoldingRunner, Runner
 from harness.layout import BlockSource
-from harness.layout.disks import backup_file
 from harness.signals import Cleanup
 
 ODD = [

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.events import Event, Events, Note
+from harness.guest.proxmox.backend import ensure_iso
 from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.iso import ensure_iso
 from harness.image.manifest import sha256_of
 from harness.lab.hosts import GuestFiles
 from pve_double.server import serve

@@ -12,9 +12,9 @@ import pytest
 from harness.errors import HostError, SafetyError, Unsupported
 from harness.events import Events
 from harness.guest.proxmox import CreatedVm, Maker
+from harness.guest.proxmox.backend import ensure_iso
 from harness.guest.proxmox.client import Client, PveError
 from harness.guest.proxmox.creation import OpenDevices, Store, Stores
-from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layouts import compute_volumes_need, create_volumes, refuse_layout, store_layers
 from harness.lab.created import CreationLog, Entry
 from harness.lab.guard.writable import built_on, created

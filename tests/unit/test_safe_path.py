@@ -10,13 +10,14 @@ import pytest
 
 from harness.config.names import RunId
 from harness.errors import SafetyError, Unsupported
+from harness.features.neighbours.backups import backup_file, refuse_backup
 from harness.files import why_exchangeable
 from harness.lab.created import CreationLog, Processes, read_log
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.lab.pin import why_unsafe
 from harness.lab.storages import look_at
 from harness.layout import BlockSource
-from harness.layout.disks import backup_file, block_device, refuse_backup
+from harness.layout.disks import block_device
 from tests.unit.loop_disks import NO_PROCESS, RUNNER, creation_log
 
 OTHER = 65534

@@ -2,8 +2,9 @@
 
 A mode asks for it with `guests`, `neighbour` or `backup`. A mode with a neighbour or a backup is measured beside the
 same mode without, in the same blocks. `measured.py` says what each guest got, how fair that is, and what the neighbour
-and the backup did; its checks void cells whose jobs did not run at the same time. `report.py` has the tables. How jobs
-run at the same time, each on a volume of its own, is part of the kernel: an arm has parts (`model/mode.py`).
+and the backup did; its checks void cells whose jobs did not run at the same time. `backups.py` and `libvirt_backup.py`
+make the backups, and `report.py` has the tables. How jobs run at the same time, each on a volume of its own, and
+backups beside them, is part of the kernel: an arm has parts (`model/mode.py`).
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from harness.config.names import LONGEST_NAME
-from harness.feature import Feature, ModeKeys, Subject, import_later
+from harness.feature import BackupMaker, Feature, ModeKeys, Subject, import_later
 from harness.model.attach import Attach
 from harness.model.mode import Mode, Neighbour
 from harness.model.values import Flag, TomlTable
 from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
-    from harness.features.neighbours import measured
+    from harness.features.neighbours import backups, libvirt_backup, measured
 else:
-    (measured,) = import_later(__name__, "measured")
+    backups, libvirt_backup, measured = import_later(__name__, "backups", "libvirt_backup", "measured")
 
 MOST_GUESTS = 6
 """Guests that a mode has at most. fio on the host runs once for each of them, through one connection: OpenSSH allows 10
@@ -131,7 +132,19 @@ def _find_name_problems(scenario: Scenario) -> Iterator[str]:
 FEATURE = Feature(
     name="neighbours",
     subject=Subject(in_cell=lambda cell, _slices: cell.mode.runs_with_others),
-    brings=(ModeKeys(table=OtherIo, find_problems=find_problems, adapt=add_modes),),
+    brings=(
+        ModeKeys(table=OtherIo, find_problems=find_problems, adapt=add_modes),
+        BackupMaker(
+            find_no_room=lambda host, size_bytes: backups.find_no_room(host, size_bytes),
+            open_files=lambda log, host, sources: backups.open_files(log, host, sources),
+            by_libvirt=lambda *arguments: libvirt_backup.LibvirtBackup(*arguments),
+            refuse_on_node=lambda client, rules, mode: backups.refuse_on_node(client, rules, mode),
+            require_room_on_node=lambda *arguments: backups.require_room_on_node(*arguments),
+            open_on_node=lambda log, machine, rules: backups.open_on_node(log, machine, rules),
+        ),
+    ),
+    remove_from_node=lambda client, runner, entry: backups.remove_from_node(client, runner, entry),
+    list_things=lambda: (backups.CreatedBackups,),
     counts=lambda slice_, _cell: measured.has_its_backup(slice_),
     find_checks=lambda slices, cell: (*measured.check_together(slices), *measured.check_backup(slices, cell)),
     find_notes=lambda slices, _cell: measured.note_lost_backups(slices),

@@ -1,4 +1,4 @@
-"""A guest of libvirt: its start, its disks, devices that are passed through to it (VFIO), and backups of its disks."""
+"""A guest of libvirt: its start, its disks, and devices that are passed through to it (VFIO)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError
 from harness.events import Events
-from harness.feature import ServedDisk
+from harness.feature import ServedDisk, backup_maker
 from harness.guest.booting import Booted, BootedGuest, Started, logging_in
 from harness.guest.libvirt.binding import libvirt
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal, transferred
@@ -42,7 +42,6 @@ from harness.model.counters import Transferred
 from harness.model.option import Effective
 from harness.signals import cleaning_up, wait_until
 from harness.units import format_duration
-from harness.untrusted import count, reading
 
 
 def last_words(runner: Runner, file: str, whose: str = "its console") -> str:
@@ -239,10 +238,6 @@ def _unplug(connection: Connection, domain: Any, xml: str, alias: str) -> bool:
     return wait_until(released, deadline=RELEASE_SECONDS, every=_POLL_SECONDS)
 
 
-_CANCEL_SECONDS = 30.0
-_BACKUP_POLL_SECONDS = 0.02
-
-
 def find_target(live: ET.Element, alias: str) -> str:
     """libvirt's name of the disk with this alias in a running guest: `vda`. Raises GuestError."""
     target = find_disk(live, alias).find("target")
@@ -250,65 +245,6 @@ def find_target(live: ET.Element, alias: str) -> str:
     if not name:
         raise GuestError(f"guest {live.findtext('name')}: libvirt shows no name of the disk {alias}")
     return name
-
-
-def build_backup_xml(disk: str, target: str) -> str:
-    """A full backup of the one disk that libvirt calls `disk`, to a RAW file that exists."""
-    backup = ET.Element("domainbackup", mode="push")
-    element = ET.SubElement(ET.SubElement(backup, "disks"), "disk", name=disk, backup="yes", type="file")
-    ET.SubElement(element, "driver", type="raw")
-    ET.SubElement(element, "target", file=target)
-    return ET.tostring(backup, encoding="unicode")
-
-
-class LibvirtBackup:
-    """A `Backup` of the disk that libvirt calls `disk`."""
-
-    def __init__(self, connection: Connection, domain: Any, disk: str, target: str) -> None:
-        self._connection = connection
-        self._domain = domain
-        self._disk = disk
-        self._xml = build_backup_xml(disk, target)
-
-    def begin(self) -> None:
-        flags = libvirt.VIR_DOMAIN_BACKUP_BEGIN_REUSE_EXTERNAL
-        self._connection.call("begin a backup", partial(self._domain.backupBegin, self._xml, None, flags), deadline=60)
-
-    def copied(self) -> int | None:
-        job = self._read_job(0)
-        with reading(f"host {self._connection.host}: libvirt's progress of the backup of {self._disk}", GuestError):
-            if job["type"] != libvirt.VIR_DOMAIN_JOB_NONE:
-                return count(job.get(libvirt.VIR_DOMAIN_JOB_DISK_PROCESSED, 0))
-            done = self._read_job(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
-            if done["type"] != libvirt.VIR_DOMAIN_JOB_FAILED:
-                return None
-            why = done.get("errmsg", "no reason given")
-        raise GuestError(
-            f"host {self._connection.host}: the backup of {self._disk} failed: {why}",
-            hint="see QEMU's log on the host, and the free space for the backup",
-        )
-
-    def cancel(self) -> None:
-        try:
-            self._connection.call("cancel the backup", self._domain.abortJob, deadline=_CANCEL_SECONDS)
-        except LibvirtRefusal:
-            # It may have ended by itself meanwhile.
-            if self.copied() is not None:
-                raise
-        if not wait_until(self._has_ended, deadline=_CANCEL_SECONDS, every=_BACKUP_POLL_SECONDS):
-            raise GuestError(
-                f"host {self._connection.host}: the backup of {self._disk} did not end after it was cancelled",
-                hint="see on the host: virsh domjobinfo",
-            )
-
-    def _has_ended(self) -> bool:
-        return bool(self._read_job(0)["type"] == libvirt.VIR_DOMAIN_JOB_NONE)
-
-    def _read_job(self, flags: int) -> dict[str, Any]:
-        job: dict[str, Any] = self._connection.call(
-            "report the backup", partial(self._domain.jobStats, flags), deadline=30
-        )
-        return job
 
 
 class LibvirtGuest(BootedGuest):
@@ -368,7 +304,7 @@ class LibvirtGuest(BootedGuest):
 
     def backup(self, disk: str, target: str) -> Backup:
         name = find_target(self._running.live, name_alias(self._attached.disks[disk]))
-        return LibvirtBackup(self._connection, self._domain, name, target)
+        return backup_maker().by_libvirt(self._connection, self._domain, name, target)
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:

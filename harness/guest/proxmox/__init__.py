@@ -384,21 +384,7 @@ class CreatedStore(Thing):
         ]
 
 
-class CreatedBackups(Thing):
-    """The backups of the VM `vmid` of a run on a storage. The token of the VM is in their notes."""
-
-    kind: Literal["pve-backups"] = "pve-backups"
-    node: str
-    storage: str
-    vmid: int
-    token: str
-
-    @property
-    def words(self) -> str:
-        return f"backups of VM {self.vmid} on storage {self.storage}"
-
-
-KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore, CreatedBackups)
+KINDS: tuple[type[Thing], ...] = (CreatedVm, CreatedVolume, CreatedStore)
 
 
 def read_uuid(config: Mapping[str, Any]) -> str:

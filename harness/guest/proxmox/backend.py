@@ -1,20 +1,25 @@
-"""Guests of Proxmox VE: VMs created through the API of one node, and reached over SSH."""
+"""Guests of Proxmox VE: VMs created through the API of one node, with the guest's ISO, and reached over SSH."""
 
 from __future__ import annotations
 
+import secrets
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from harness.errors import Unsupported
-from harness.events import Events
+from harness.errors import LabUnavailable, Unsupported
+from harness.events import Events, Note
+from harness.feature import BackupMaker, backup_maker, find_brought
+from harness.files import write_stored
 from harness.guest.booting import OwnSystems, Started, booted, choose_vcpus, refuse_memory, refuse_queues, refuse_size
 from harness.guest.passthrough import PciDisk
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox import (
-    CreatedBackups,
     CreatedVm,
     build_clone_parameters,
     build_marks,
@@ -24,7 +29,6 @@ from harness.guest.proxmox import (
     choose_drives,
     format_drive,
     list_by_arguments,
-    read_token,
     refuse_drive,
     refuse_options,
 )
@@ -36,11 +40,10 @@ from harness.guest.proxmox.beyond_drives import (
     pass_disks,
     refuse_device,
 )
-from harness.guest.proxmox.client import Client, open_client
+from harness.guest.proxmox.client import Client, Expected, open_client
 from harness.guest.proxmox.creation import PveVolume, Stores, Together, clone_vm, create_vm, refuse_number
 from harness.guest.proxmox.disk_users import require_same_node, require_unclaimed, require_unshared
 from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
-from harness.guest.proxmox.iso import ensure_iso
 from harness.guest.proxmox.layouts import (
     Stored,
     add_layouts,
@@ -48,24 +51,24 @@ from harness.guest.proxmox.layouts import (
     on_disk,
     refuse_mode,
     refuse_settings,
-    require_room,
     require_storages,
 )
 from harness.guest.proxmox.machine import VirtualMachine, log_in
 from harness.guest.proxmox.removal import remove
-from harness.guest.proxmox.vzdump import end_backups, refuse_backups
 from harness.guest.qemu_process import find_qemu_threads
 from harness.image.keys import read_public_key
 from harness.lab.created import CreationLog, Entry, Removal
-from harness.lab.hosts import Host, ReachedHost
+from harness.lab.hosts import GuestFiles, Host, ReachedHost
 from harness.lab.inventory import ROOT, AnyDisk, DiskById, DiskByStorage, GuestRules, ProxmoxSpec
-from harness.lab.storages import Allocation
+from harness.lab.pin import TAG
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.model.attach import Attach, Attachment, Vfio
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.layout import Rbd, Zvol, find_missing_requirement
 from harness.model.mode import Mode
+from harness.signals import wait_until
+from harness.untrusted import read_stored
 
 BOOT_TRIES = 2
 _EXPECTED_BOOT_SECONDS = 20.0
@@ -147,9 +150,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         if why is None and isinstance(mode.attach, Vfio) and isinstance(disk, DiskById):
             return refuse_device(self._client, self._host.runner, disk.id)
         if why is None and mode.attach is not None and mode.backup:
-            if isinstance(mode.attach, Attach) and mode.attach.iothread_vq_mapping:
-                return "vzdump copies drives, and a disk with iothread_vq_mapping is an argument of QEMU: leave out one"
-            return refuse_backups(self._client, self._rules)
+            return backup_maker().refuse_on_node(self._client, self._rules, mode)
         return why
 
     def unsupported_by_guest_os(self, log: CreationLog, mode: Mode) -> str | None:
@@ -195,8 +196,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
             require_unclaimed(self._client, log.runner, disk)
         else:
             require_storages(self._client, log.runner, disk, modes, span=span)
-        if (copies := sum(mode.backup for mode in modes)) and self._rules.backup_storage is not None:
-            require_room(self._client, log.runner, [Allocation(self._rules.backup_storage, copies * span)])
+        if copies := sum(mode.backup for mode in modes):
+            backup_maker().require_room_on_node(self._client, self._rules, log.runner, copies * span)
         with self._create_owner(log, disk, modes) as vm:
             stores = Stores(self._client, log, vm)
             if isinstance(disk, DiskByStorage):
@@ -230,10 +231,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
             with booted(start, tries=BOOT_TRIES, expected_s=_EXPECTED_BOOT_SECONDS, events=self._events) as up:
                 pid_file = PID_FILE.format(vmid=machine.vmid)
                 threads = find_qemu_threads(self._host.runner, pid_file, self._events)
-                node = self._host.runner
-                backups = self._find_backups(machine)
-                with ExitStack() as stack:
-                    log_backups = partial(_log_backups, stack, log, self._client, backups)
+                node, maker = self._host.runner, find_brought(BackupMaker)
+                with maker.open_on_node(log, machine, self._rules) if maker is not None else nullcontext() as back_up:
                     yield ProxmoxGuest(
                         up,
                         threads=threads,
@@ -241,17 +240,8 @@ class ProxmoxHypervisor(ProxmoxRemover):
                         disks=disks,
                         keys=keys,
                         passed=passed,
-                        log_backups=log_backups,
+                        back_up=back_up,
                     )
-
-    def _find_backups(self, machine: VirtualMachine) -> CreatedBackups | None:
-        """The backups of this VM; None without a storage for them."""
-        storage = self._rules.backup_storage
-        notes = str(machine.config().get("description", "")) if storage is not None else ""
-        token = read_token(notes)
-        if storage is None or token is None:
-            return None
-        return CreatedBackups(node=self._client.spec.node, storage=storage, vmid=machine.vmid, token=token)
 
     @contextmanager
     def _start(self, machine: VirtualMachine) -> Iterator[Started[VirtualMachine]]:
@@ -391,15 +381,6 @@ def _yield_drives(disks: Mapping[str, GuestDisk], options: GuestOptions) -> Iter
         yield key, format_drive(name_source(disk), attach, disk.serial)
 
 
-def _log_backups(
-    stack: ExitStack, log: CreationLog, client: Client, backups: CreatedBackups | None
-) -> CreatedBackups | None:
-    """The backups, in the log until the end of the stack. Then they are removed."""
-    if backups is not None:
-        stack.enter_context(log.making(backups, partial(end_backups, client, backups)))
-    return backups
-
-
 def name_source(disk: GuestDisk) -> str:
     """How a VM's configuration names the disk."""
     return disk.source.volid if isinstance(disk.source, PveVolume) else disk.source.path
@@ -422,3 +403,103 @@ def require_attachable(client: Client, disks: Sequence[GuestDisk]) -> None:
                 f"host {client.host}: {disk.name}: {disk.source.path} is not attached: {why}",
                 hint=f"log in as {ROOT} without a token, or select modes on storages",
             )
+
+
+UPLOAD_SECONDS = 600.0
+CLOCK_SECONDS = 1.1
+"""PVE shows times in whole seconds. After this time, another upload has another time."""
+_ISO_DIGITS = 16
+_UPLOADS = "uploaded.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedIso:
+    """A file as PVE lists it: its size in bytes, and the time of its last change."""
+
+    size: int
+    changed: int
+
+
+def ensure_iso(client: Client, storage: str, files: GuestFiles, events: Events) -> str:
+    """The volume of the guest's ISO on `storage`, with the content that this machine has uploaded, once per image.
+
+    The API shows name, size and time of a file, but not its content. Whoever may upload ISOs could put another one
+    there. So this machine records the change time of what it has uploaded, which no upload can set. Anything else is
+    left alone, and the ISO is uploaded under another name.
+
+    Raises LabUnavailable if the storage accepts no ISOs, PveError if the upload fails.
+    """
+    _require_isos(client, storage)
+    record = files.iso.with_name(_UPLOADS)
+    at = f"{client.spec.host}:{client.spec.port}/{client.spec.node}/{files.digest}"
+    known, present = _read_uploads(record), _list_isos(client, storage)
+    name = f"{TAG}-{files.digest[:_ISO_DIGITS]}"
+    prefix = f"{storage}:iso/{name}"
+    for volid, listed in present.items():
+        if volid.startswith(prefix) and known.get(f"{at}/{volid}") == listed:
+            return volid
+    file = f"{name}.iso" if f"{prefix}.iso" not in present else f"{name}-{secrets.token_hex(4)}.iso"
+    volid = f"{storage}:iso/{file}"
+    events(Note(f"host {client.host}: uploading the guest's ISO to storage {storage}"))
+    if (uploaded := _upload(client, storage, files, file)) is not None:
+        others = {key: value for key, value in _read_uploads(record).items() if not key.startswith(f"{at}/{prefix}")}
+        _write_uploads(record, {**others, f"{at}/{volid}": uploaded})
+    return volid
+
+
+def _upload(client: Client, storage: str, files: GuestFiles, name: str) -> ListedIso | None:
+    """Upload the ISO under a name that no file has. Returns how PVE lists it once another upload would show."""
+    volid = f"{storage}:iso/{name}"
+    size = files.iso.stat().st_size
+
+    def is_whole() -> bool:
+        listed = _list_isos(client, storage).get(volid)
+        return listed is not None and listed.size == size
+
+    with tempfile.TemporaryDirectory(prefix="virt-overhead-") as directory:
+        # PVE gives the volume the name of the file, which proxmoxer takes from the file object.
+        link = Path(directory) / name
+        link.symlink_to(files.iso)
+        with link.open("rb") as content:
+            client.task(
+                "post",
+                f"{client.node}/storage/{storage}/upload",
+                # pveproxy accepts the fields only in this order: it refuses an algorithm after its checksum.
+                {
+                    "content": "iso",
+                    "checksum-algorithm": "sha256",
+                    "checksum": files.iso_sha256,
+                    "filename": content,
+                },
+                is_done=is_whole,
+                expected=Expected("imgcopy", ""),
+                deadline=UPLOAD_SECONDS,
+            )
+    listed = _list_isos(client, storage).get(volid)
+    end = time.monotonic() + CLOCK_SECONDS
+    wait_until(lambda: time.monotonic() >= end, deadline=2 * CLOCK_SECONDS, every=CLOCK_SECONDS / 4)
+    return listed if listed == _list_isos(client, storage).get(volid) else None
+
+
+def _list_isos(client: Client, storage: str) -> dict[str, ListedIso]:
+    listed = client.get(f"{client.node}/storage/{storage}/content", {"content": "iso"})
+    return {str(volume["volid"]): ListedIso(int(volume["size"]), int(volume.get("ctime", 0))) for volume in listed}
+
+
+def _read_uploads(record: Path) -> Mapping[str, ListedIso]:
+    """What this machine has uploaded. A record that is missing or damaged only costs another upload."""
+    return read_stored(record, dict[str, ListedIso]) or {}
+
+
+def _write_uploads(record: Path, uploads: Mapping[str, ListedIso]) -> None:
+    with suppress(OSError):  # of a cache that cannot be written
+        write_stored(record, {key: asdict(listed) for key, listed in uploads.items()})
+
+
+def _require_isos(client: Client, storage: str) -> None:
+    entry = {str(listed["storage"]): listed for listed in client.get(f"{client.node}/storage")}.get(storage)
+    if entry is None or "iso" not in str(entry.get("content", "")).split(","):
+        raise LabUnavailable(
+            f"host {client.host}: storage {storage} {'does not accept ISOs' if entry else 'does not exist'}",
+            hint=f"set host.{client.host}.guest.iso_storage to a storage for ISOs; `pvesm status` lists storages",
+        )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
 from harness.errors import GuestError, HostError
+from harness.feature import BackupsOnNode
 from harness.guest.booting import Booted, BootedGuest
 from harness.guest.passthrough import PciDisk
 from harness.guest.protocol import Backup, GuestDisk, block_devices
-from harness.guest.proxmox import CreatedBackups, list_by_arguments, parse_drive
+from harness.guest.proxmox import list_by_arguments, parse_drive
 from harness.guest.proxmox.beyond_drives import read_by_arguments, read_passed
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.vzdump import Vzdump
 from harness.guest.qemu_process import (
     NETWORK_DRIVERS,
     InspectedProcess,
@@ -76,11 +76,11 @@ class ProxmoxGuest(BootedGuest):
         disks: Sequence[GuestDisk],
         keys: Mapping[str, str],
         passed: Mapping[str, PciDisk] | None = None,
-        log_backups: Callable[[], CreatedBackups | None] = lambda: None,
+        back_up: BackupsOnNode | None = None,
     ) -> None:
         """`passed` has the devices that are passed through to it, by the names of the disks.
 
-        `log_backups` records the backups of the VM before the first one is made. None if there is no storage for them.
+        `back_up` makes its backups; None if nothing does.
         """
         super().__init__(booted, threads=threads)
         self._machine = booted.machine
@@ -88,8 +88,7 @@ class ProxmoxGuest(BootedGuest):
         self._disks = {disk.name: disk for disk in disks}
         self._keys = keys
         self._passed = passed or {}
-        self._log_backups = log_backups
-        self._backups: CreatedBackups | None = None
+        self._back_up = back_up
         serials = {disk.name: disk.serial for disk in disks} | {name: pci.serial for name, pci in self._passed.items()}
         devices = block_devices(self.system, list(serials.values()), booted.machine.client.host)
         self._devices = {name: devices[serial] for name, serial in serials.items()}
@@ -149,11 +148,10 @@ class ProxmoxGuest(BootedGuest):
         return process
 
     def backup(self, disk: str, target: str) -> Backup:
-        self._backups = self._backups or self._log_backups()
-        if self._backups is None:
+        if self._back_up is None:
             return super().backup(disk, target)
         drives = [key for name, key in self._keys.items() if name not in self._passed]
-        return Vzdump(self._machine, self._keys[disk], drives, self._backups)
+        return self._back_up(self._keys[disk], drives)
 
     @contextmanager
     def holding(self, disk: str) -> Iterator[None]:  # noqa: ARG002 - a Guest

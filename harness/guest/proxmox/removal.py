@@ -11,7 +11,6 @@ from harness.feature import features, storage_scripts
 from harness.files import read_script
 from harness.guest.proxmox import (
     MOUNTS,
-    CreatedBackups,
     CreatedStore,
     CreatedVm,
     CreatedVolume,
@@ -22,7 +21,6 @@ from harness.guest.proxmox import (
 from harness.guest.proxmox.client import Client, Expected, PveError, is_lock_timeout
 from harness.guest.proxmox.disk_users import list_children, require_same_node
 from harness.guest.proxmox.machine import VirtualMachine, has_vm
-from harness.guest.proxmox.vzdump import end_backups
 from harness.lab.created import Entry, Removal
 from harness.lab.transport.base import Runner
 from harness.signals import Deadline, attempts, growing
@@ -185,7 +183,7 @@ def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
 
     Raises HostError, GuestError, SafetyError if commands do not run on the API's node.
     """
-    thing = entry.parsed((CreatedVm, CreatedVolume, CreatedStore, CreatedBackups))
+    thing = entry.parsed((CreatedVm, CreatedVolume, CreatedStore))
     if thing is not None:
         require_same_node(client, runner)
     match thing:
@@ -195,8 +193,6 @@ def remove(client: Client, runner: Runner, entry: Entry) -> Removal | None:
             return remove_volume(client, runner, thing)
         case CreatedStore():
             return remove_store(client, runner, thing)
-        case CreatedBackups():
-            return end_backups(client, thing)
     removals = (feature.remove_from_node(client, runner, entry) for feature in features())
     return next((removal for removal in removals if removal is not None), None)
 

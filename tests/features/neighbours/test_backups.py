@@ -14,9 +14,9 @@ from harness.analysis import IN_ORDER
 from harness.errors import GuestError
 from harness.features.borrow.hypervisor import refuse_others
 from harness.features.neighbours import make_backup_mode
+from harness.features.neighbours.libvirt_backup import LibvirtBackup, build_backup_xml
 from harness.features.neighbours.measured import check_backup, measure_others, note_lost_backups
 from harness.guest.libvirt.connection import Connection
-from harness.guest.libvirt.guest import LibvirtBackup, build_backup_xml
 from harness.guest.libvirt.requirements import Versions, refuse_mode
 from harness.measure import ran_slices as backups
 from harness.measure.phases import Pauses

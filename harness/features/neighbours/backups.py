@@ -1,24 +1,121 @@
-"""Backups by Proxmox VE (vzdump) while a VM runs: begun, watched, stopped, and removed from their storage.
+"""Backups while a guest runs: the file of the host that libvirt writes to, and backups by Proxmox VE (vzdump).
 
-A backup has the run's token in its notes once it is complete. Proxmox VE removes the file of one that was stopped.
+A backup by vzdump has the run's token in its notes once it is complete. Proxmox VE removes the file of one that was
+stopped.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache, partial
+from typing import Literal
 
 from harness.errors import GuestError
-from harness.guest.proxmox import CreatedBackups, parse_drive
+from harness.guest.proxmox import parse_drive, read_token
 from harness.guest.proxmox.client import Client, Expected, PveError
+from harness.guest.proxmox.disk_users import require_same_node
+from harness.guest.proxmox.layouts import require_room
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.lab.created import Removal
-from harness.lab.inventory import GuestRules
+from harness.lab.created import CreationLog, Entry, Removal, Thing
+from harness.lab.guard import created
+from harness.lab.guard.room import no_space
+from harness.lab.hosts import Host
+from harness.lab.inventory import GuestRules, HostSpec
+from harness.lab.pin import BACKUP_DIRECTORY, TAG, why_unsafe
+from harness.lab.storages import Allocation
+from harness.lab.transport.base import Runner
+from harness.layout import BlockSource
+from harness.layout.disks import own_file
+from harness.model.attach import Attach
+from harness.model.mode import Mode
 from harness.signals import wait_until
 from harness.units import format_duration
 from harness.untrusted import count, reading
+
+# $1: a device or a file. Its size in bytes.
+_SIZE = 'if [ -b "$1" ]; then PATH="$PATH:/usr/sbin:/sbin" blockdev --getsize64 "$1"; else stat -L -c %s "$1"; fi'
+_ALLOCATE_SECONDS = 120.0
+
+
+def _choose_backup_directory(spec: HostSpec) -> str:
+    """Where the backups of the host's guests are written to."""
+    return str(spec.backup_directory or BACKUP_DIRECTORY)
+
+
+def find_no_room(host: Host, size_bytes: int) -> str | None:
+    """Why so many bytes of backups cannot be written on a host, with the remedy; None if they can. Raises HostError.
+
+    Proxmox VE writes to a storage, whose space is checked before its volumes are created.
+    """
+    return refuse_backup(host.runner, host.spec, size_bytes) if host.spec.proxmox is None else None
+
+
+def refuse_backup(runner: Runner, spec: HostSpec, size_bytes: int) -> str | None:
+    """Why a backup of so many bytes cannot be written there, with the remedy; None if it can. Raises HostError."""
+    directory = _choose_backup_directory(spec)
+    if spec.backup_directory and runner.run(["test", "-d", directory], deadline=20, check=False).status != 0:
+        return f"there is no directory {directory}: create it, or correct backup_directory in the lab file"
+    if why := why_unsafe(runner, directory):
+        return (
+            f"another user could exchange what is written to {directory}: {why}. Name a directory that only root can "
+            "change as backup_directory of the host in the lab file"
+        )
+    if why := no_space(runner, directory, size_bytes):
+        return (
+            f"a backup does not fit into {directory}: {why}. Name a directory with more space as backup_directory of "
+            "the host in the lab file"
+        )
+    return None
+
+
+@contextmanager
+def open_files(log: CreationLog, host: Host, sources: Mapping[str, BlockSource]) -> Iterator[dict[str, str]]:
+    """A file on the host for the backup of each of these disks, by the disk's name. They are removed at the end.
+
+    None for Proxmox VE, which writes to a storage. Raises the errors of `backup_file`.
+    """
+    with ExitStack() as stack:
+        files = sources if host.spec.proxmox is None else {}
+        yield {name: stack.enter_context(backup_file(log, host.spec, name, source)) for name, source in files.items()}
+
+
+@contextmanager
+def backup_file(log: CreationLog, spec: HostSpec, name: str, source: BlockSource) -> Iterator[str]:
+    """The path of a new file with the size of what `source` is on. It is removed at the end.
+
+    Raises SafetyError if less than the reserve would stay free, or if another user could exchange the file, HostError.
+    """
+    runner, directory = log.runner, _choose_backup_directory(spec)
+    size = source.size
+    if source.format == "raw":
+        printed = runner.run(["sh", "-c", _SIZE, "sh", source.path], deadline=30).stdout
+        with reading(f"{runner.name}: the size of {source.path}"):
+            size = count(int(printed))
+    if not spec.backup_directory:
+        runner.run(["mkdir", "-p", directory], deadline=20)
+    path = f"{directory}/{TAG}-{log.run_id}-{name}.raw"
+    refused = f"{runner.name}: the backup of {name} will not be made: "
+    with own_file(log, path, size, (), refused) as (_, entry):
+        (writable,) = created(runner, entry, [path])
+        writable.run(["fallocate", "-l", str(size), path], deadline=_ALLOCATE_SECONDS)
+        yield path
+
+
+class CreatedBackups(Thing):
+    """The backups of the VM `vmid` of a run on a storage. The token of the VM is in their notes."""
+
+    kind: Literal["pve-backups"] = "pve-backups"
+    node: str
+    storage: str
+    vmid: int
+    token: str
+
+    @property
+    def words(self) -> str:
+        return f"backups of VM {self.vmid} on storage {self.storage}"
+
 
 VZDUMP = "vzdump"
 BEGIN_SECONDS = 60.0
@@ -30,8 +127,10 @@ _TRANSFERRED = re.compile(r"Transferred bytes: (\d+)")
 _BACKUP, _SPACE = "VM.Backup", "Datastore.AllocateSpace"
 
 
-def refuse_backups(client: Client, rules: GuestRules) -> str | None:
-    """Why vzdump cannot back a VM of runs up with this login, with the remedy; None if it can."""
+def refuse_on_node(client: Client, rules: GuestRules, mode: Mode) -> str | None:
+    """Why vzdump cannot back up the VM of a mode with this login, with the remedy; None if it can."""
+    if isinstance(mode.attach, Attach) and mode.attach.iothread_vq_mapping:
+        return "vzdump copies drives, and a disk with iothread_vq_mapping is an argument of QEMU: leave out one"
     key = f"host.{client.host}.guest.backup_storage"
     if rules.backup_storage is None:
         return f"the lab file names no storage for backups: name one as {key}"
@@ -45,10 +144,41 @@ def refuse_backups(client: Client, rules: GuestRules) -> str | None:
     return None
 
 
+def require_room_on_node(client: Client, rules: GuestRules, runner: Runner, size_bytes: int) -> None:
+    """Raises Unsupported if so many bytes of backups do not fit on their storage."""
+    if rules.backup_storage is not None:
+        require_room(client, runner, [Allocation(rules.backup_storage, size_bytes)])
+
+
+@contextmanager
+def open_on_node(
+    log: CreationLog, machine: VirtualMachine, rules: GuestRules
+) -> Iterator[Callable[[str, Sequence[str]], Vzdump] | None]:
+    """Makes the backups of a VM: gets one of its drives, and all drives of the run. None without a storage for them.
+
+    They are recorded before the first one is made, and removed at the end.
+    """
+    storage = rules.backup_storage
+    token = read_token(str(machine.config().get("description", ""))) if storage is not None else None
+    if storage is None or token is None:
+        yield None
+        return
+    client = machine.client
+    backups = CreatedBackups(node=client.spec.node, storage=storage, vmid=machine.vmid, token=token)
+    with ExitStack() as stack:
+
+        @cache
+        def record() -> CreatedBackups:
+            stack.enter_context(log.making(backups, partial(end_backups, client, backups)))
+            return backups
+
+        yield lambda key, keys: Vzdump(machine, key, keys, record())
+
+
 class Vzdump:
     """A `Backup` of one drive of a VM. `keys` are all drives of the run: only this one is backed up."""
 
-    def __init__(self, machine: VirtualMachine, key: str, keys: list[str], backups: CreatedBackups) -> None:
+    def __init__(self, machine: VirtualMachine, key: str, keys: Sequence[str], backups: CreatedBackups) -> None:
         self._machine = machine
         self._client = machine.client
         self._key = key
@@ -187,3 +317,11 @@ def end_backups(client: Client, backups: CreatedBackups) -> Removal:
         stop_task(client, upid)
     removal = remove_backups(client, backups)
     return Removal("removed") if tasks else removal
+
+
+def remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:
+    """Remove the backups that a killed run left; None for other entries. Raises GuestError, PveError, SafetyError."""
+    if (backups := entry.parsed((CreatedBackups,))) is None:
+        return None
+    require_same_node(client, runner)
+    return end_backups(client, backups)

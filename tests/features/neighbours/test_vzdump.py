@@ -14,14 +14,14 @@ import pytest
 
 from harness.errors import GuestError, Unsupported
 from harness.features.neighbours import make_backup_mode
+from harness.features.neighbours.backups import CreatedBackups, Vzdump, end_backups
 from harness.guest.booting import Booted
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox import CreatedBackups, CreatedVm, build_shell_parameters, format_drive
+from harness.guest.proxmox import CreatedVm, build_shell_parameters, format_drive
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.creation import create_vm
 from harness.guest.proxmox.guest import ProxmoxGuest
 from harness.guest.proxmox.machine import VirtualMachine
-from harness.guest.proxmox.vzdump import end_backups
 from harness.lab.inventory import GuestRules
 from harness.lab.transport.ssh import SshRunner
 from harness.layout import BlockSource
@@ -81,7 +81,7 @@ def running(client: Client, shell: NodeShell) -> Iterator[Running]:
                     node=PlayedShell({}),
                     disks=[disk],
                     keys={"thin": "scsi0", "b": "scsi1"},
-                    log_backups=lambda: backups,
+                    back_up=lambda key, keys: Vzdump(machine, key, keys, backups),
                 ),
                 machine,
                 backups,
