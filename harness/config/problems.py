@@ -228,7 +228,8 @@ def _read(path: Path, what: str, hint: str) -> str:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}: line {line}: not valid UTF-8", hint="save the file as UTF-8") from error
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}", hint=hint) from error
+        remedy = f"name a {what} file that this user may read"
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}", hint=remedy) from error
 
 
 _SYNTAX = {  # by the beginning of the text of tomllib

@@ -60,7 +60,7 @@ def test_a_lab_file_or_scenario_that_is_no_file_is_refused_at_once(
     make(path := tmp_path / "lab.toml")
     with pytest.raises(ConfigError, match=f"{path}: cannot be read: .*{why}") as caught:
         read_toml(path, what="lab", hint="see docs/lab.md")
-    assert caught.value.hint == "see docs/lab.md"
+    assert caught.value.hint == "name a lab file that this user may read"
 
 
 def test_a_lab_file_may_be_the_output_of_a_command(tmp_path: Path) -> None:

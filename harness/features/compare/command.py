@@ -62,7 +62,11 @@ def set_baseline(reports: Path, name: str, store: RunStore) -> Baseline:
     if run.run.status != "complete":
         raise ConfigError(
             f"run {run.run.id} is not complete ({run.run.status}), so it cannot be a baseline",
-            hint=f"complete it with: pytest --resume={store.path}; or choose another run",
+            hint=f"complete it: add --resume={store.path} to the command that measured it; or choose another run",
+        )
+    if not any(cell.metrics for cell in run.cells):
+        raise ConfigError(
+            f"run {run.run.id} has no measured cell, so nothing could be compared with it", hint="choose another run"
         )
     path = reports / _DIRECTORY / name / run.lab.host / "results.json"
     _require_distinct(path.parent.parent, f"baseline {name}")

@@ -119,14 +119,15 @@ def _open(path: Path) -> Iterator[_Bundle]:
     try:
         with path.open("rb") as file, tarfile.open(fileobj=file, mode="r|gz") as archive:
             yield _Bundle(archive)
-    except FileNotFoundError as error:
-        if error.filename != str(path):
-            raise
-        raise ConfigError(f"{path}: no such file", hint="virt-overhead images export writes one") from error
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, DamagedError, ValueError, OverflowError) as error:
         raise ConfigError(
             f"{path} is not a whole bundle of images: {error}", hint="export or fetch it again"
         ) from error
+    except OSError as error:
+        if error.filename != str(path):
+            raise
+        why = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        raise ConfigError(f"{path}: {why}", hint="virt-overhead images export writes one") from error
 
 
 class _Bundle:

@@ -96,7 +96,8 @@ def _read_file(path: Path) -> tuple[bytes, float]:
     try:
         return read_regular(path, most_bytes=JSON_BYTES, pipes=True), path.stat().st_mtime
     except OSError as error:
-        hint = "move it away: no output of fio is as large" if error.errno == errno.EFBIG else "check its permissions"
+        hints = {errno.EFBIG: "move it away: no output of fio is as large", errno.EACCES: "check its permissions"}
+        hint = hints.get(error.errno or 0, "give files of fio's output, or directories with its JSON")
         raise ConfigError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ HISTORY_COLUMNS: tuple[TypedColumn[HistoryRow], ...] = (
 
 
 _EXTRA = "history"
+_CLOCKS_DIFFER_SECONDS = 86400.0
 _AS_ADDED = "each .parquet file there must be one that `virt-overhead history add` wrote, with its name"
 _WRONG = """
 SELECT filename, CASE WHEN sound THEN run END FROM (
@@ -151,7 +153,14 @@ class HistoryStore:
         if run.run.status != "complete":
             raise ConfigError(
                 f"run {run.run.id} is not complete ({run.run.status}), so it is not added to the history",
-                hint=f"complete it with: pytest --resume={store.path}",
+                hint=f"complete it: add --resume={store.path} to the command that measured it",
+            )
+        if run.run.started > time.time() + _CLOCKS_DIFFER_SECONDS:
+            began = time.strftime("%Y-%m-%d", time.gmtime(run.run.started))
+            raise ConfigError(
+                f"run {run.run.id} began on {began}, in the future, so it is not added to the history: it would stay "
+                "the newest run",
+                hint="set the clock of the machine that measured it, or of this one, whichever is wrong; measure again",
             )
         digest = hashlib.sha256(content).hexdigest()
         rows = list(make_history_rows(run, digest, labels))
@@ -212,8 +221,8 @@ class HistoryStore:
     def _pattern(self) -> str:
         """The files as DuckDB reads them. ConfigError if there are none."""
         if not self._filesystem.glob(f"{self._directory}/*.parquet"):
-            if self._filesystem.isdir(self._directory):
-                self._filesystem.ls(self._directory)  # A directory that cannot be read looks empty to glob.
+            if self._is_local and os.path.lexists(self._directory):
+                list(Path(self._directory).iterdir())  # What is no directory, or cannot be read, looks empty to glob.
             raise ConfigError(
                 f"the history in {self.url} has no run", hint="add runs with: virt-overhead history add RUN --store=URL"
             )

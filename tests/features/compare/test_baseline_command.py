@@ -105,12 +105,14 @@ def test_several_runs_are_compared_with_the_first_one(capsys: pytest.CaptureFixt
 def test_mistakes_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
     run = stored(replayed(1))
     interrupted = stored(replace(replayed(2), run=replace(replayed(2).run, status="interrupted")))
+    empty = stored(replace(replayed(3), cells=(), groups=()))
     main(["baseline", "set", "main", run])
     for arguments, said in (
         (["compare", run], "one run: there is nothing to compare it with"),
         (["compare", run, "--baseline=mian"], 'no baseline "mian" in reports/baselines; allowed: main (did you mean'),
         (["baseline", "set", "a/b", run], "baseline a/b: not a valid name"),
         (["baseline", "set", "next", interrupted], "is not complete (interrupted), so it cannot be a baseline"),
+        (["baseline", "set", "next", empty], "has no measured cell, so nothing could be compared with it"),
         (["compare", run, interrupted, "--html=/absent/page.html"], "--html /absent/page.html cannot be written"),
     ):
         assert main(arguments) == 2

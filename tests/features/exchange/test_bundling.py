@@ -123,7 +123,7 @@ def test_images_of_other_recipes_are_named(here: Site, there: Site, monkeypatch:
     assert not (there.keys / "id_ed25519").exists()
 
 
-@pytest.mark.parametrize("damage", ["content", "short", "text", "missing"])
+@pytest.mark.parametrize("damage", ["content", "short", "text", "missing", "directory", "loop"])
 def test_a_damaged_bundle_leaves_nothing_behind(here: Site, there: Site, damage: str) -> None:
     bundle, _ = here.export()
     packed = bundle.read_bytes()
@@ -135,7 +135,13 @@ def test_a_damaged_bundle_leaves_nothing_behind(here: Site, there: Site, damage:
         bundle.write_bytes(b"<html>Not found</html>")
     else:
         bundle.unlink()
-    with pytest.raises(ConfigError, match=r"not a whole bundle|no such file"):
+        if damage == "directory":
+            bundle.mkdir()
+        elif damage == "loop":
+            bundle.symlink_to(bundle.name)
+    with pytest.raises(
+        ConfigError, match=r"not a whole bundle|no such file|cannot be read: (Is a dir|Too many levels)"
+    ):
         there.take(bundle)
     assert not (there.keys / "id_ed25519").exists()
     left = [path.name for path in there.cache.directory.glob("*")] if there.cache.directory.exists() else []

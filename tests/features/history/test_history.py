@@ -128,6 +128,13 @@ def test_a_run_that_was_changed_is_refused_and_the_stored_one_stays() -> None:
     assert Path("history", f"{store.path.name}.parquet").read_bytes() == before
 
 
+def test_a_run_of_a_clock_that_was_wrong_does_not_stay_the_newest_one() -> None:
+    with pytest.raises(ConfigError, match=r"began on 20\d\d-\d\d-\d\d, in the future") as caught:
+        HistoryStore.at("history").add(stored(kernel(replayed(1), "6.1", 20_000)), {})
+    assert "set the clock" in str(caught.value.hint)
+    assert not Path("history").exists()
+
+
 def test_many_machines_add_at_the_same_time_and_one_run_is_added_once() -> None:
     stores = [stored(replayed(number), reports=f"machine{number}") for number in range(4)]
     with ThreadPoolExecutor(8) as pool:
@@ -278,6 +285,12 @@ def test_a_directory_that_cannot_be_read_is_not_an_empty_history() -> None:
         1,
         "virt-overhead: the history in history cannot be used: Permission denied",
     )
+
+
+def test_a_file_is_not_an_empty_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["history", f"--store={tmp_path / 'file'}"]) == 1
+    assert "/file cannot be used: Not a directory\n" in capsys.readouterr().err
 
 
 def test_without_duckdb_the_message_names_the_extra(
