@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 
 from harness.analysis import IN_ORDER, Estimate, Samples, mean_interval
-from harness.features.arrays.records import Bottleneck, PathLimitRecord
+from harness.features.arrays.records import Bottleneck, MemberRecord, PathLimitRecord
 from harness.model.attach import Attach
 from harness.model.base import Shape
 from harness.model.counters import Counters
@@ -47,40 +47,28 @@ class PathLoad:
 
 @dataclass(frozen=True, slots=True)
 class PathLimit:
-    """A path that limits arrays in one job, and what shows it."""
+    """A path that limits arrays in one job."""
 
-    path: str
     array: str
     """The largest array on this path alone."""
-    plateau: Estimate
-    """What goes over the path for this array, in the unit of the throughput: the limit of the path."""
-    fewer: int
-    """Disks of the smaller array on this path alone."""
-    more: int
-    """Disks of the largest one."""
-    growth: Estimate
-    """What goes over the path with more disks, divided by what goes over it with fewer."""
-    paths: int
-    """The number of paths of an array with no more disks that is faster."""
-    gain: Estimate
-    """The throughput of that array, divided by the one on this path alone."""
+    record: PathLimitRecord
+    """What shows it: that of this array, without I/Os per second."""
 
 
 def find_path_limits(
     loads: Sequence[PathLoad], *, confidence: float = 0.95, samples: Samples = IN_ORDER
 ) -> dict[str, PathLimit]:
-    """The paths that limit these arrays in one job, by path. The arrays differ only in their disks.
+    """The paths that limit these arrays in one job, by path. The arrays differ only in their disks; their throughput is
+    in bytes per second.
 
     A path is a limit only if two things are shown, each by an interval of paired samples: an array on this path alone
     does not do more with `MORE` times the disks, and an array with no more disks on this and other paths does. Disks,
     CPUs, threads or a short queue as the limit fail the second. `samples` as for `estimate_overhead`.
     ValueError for values that are not positive and finite.
     """
-    found = (
-        _find_limit(path, loads, confidence, samples)
-        for path in sorted({path for load in loads for path in load.disks})
-    )
-    return {limit.path: limit for limit in found if limit is not None}
+    paths = sorted({path for load in loads for path in load.disks})
+    limits = {path: _find_limit(path, loads, confidence, samples) for path in paths}
+    return {path: limit for path, limit in limits.items() if limit is not None}
 
 
 def _find_limit(path: str, loads: Sequence[PathLoad], confidence: float, samples: Samples) -> PathLimit | None:
@@ -103,8 +91,18 @@ def _find_limit(path: str, loads: Sequence[PathLoad], confidence: float, samples
         return None
     if gain.low is None or gain.low <= 1 + FLAT * (len(wide.disks) - 1):
         return None
-    plateau = estimate(more.over(path))
-    return PathLimit(path, more.array, plateau, fewer.disks[path], more.disks[path], growth, len(wide.disks), gain)
+    record = PathLimitRecord(
+        path=path,
+        disks=more.disks[path],
+        bw=estimate(more.over(path)),
+        iops=None,
+        fewer=fewer.disks[path],
+        more=more.disks[path],
+        growth=growth,
+        paths=len(wide.disks),
+        gain=gain,
+    )
+    return PathLimit(more.array, record)
 
 
 def _is_wider(load: PathLoad, than: PathLoad) -> bool:
@@ -183,33 +181,19 @@ def _reached_limits(arrays: Sequence[MeasuredArray]) -> dict[str, PathLimitRecor
     records = {}
     for array in arrays:
         load = loads.get(array.cell.id)
-        reached = [limit for limit in limits.values() if load is not None and _reaches(load, limit)]
+        reached = [path for path in limits if load is not None and _reaches(load, limits[path].record)]
         if reached and load is not None:
-            limit = reached[0]
+            path, limit = reached[0], limits[reached[0]]
             largest = _load(next(one for one in arrays if one.cell.id == limit.array), "iops", common)
-            over = largest.over(limit.path) if largest is not None else []
+            over = largest.over(path) if largest is not None else []
             iops = mean_interval(over, confidence=confidence, samples=samples) if over else None
-            records[array.cell.id] = _record(limit, load.disks[limit.path], iops)
+            records[array.cell.id] = replace(limit.record, disks=load.disks[path], iops=iops)
     return records
 
 
-def _reaches(load: PathLoad, limit: PathLimit) -> bool:
+def _reaches(load: PathLoad, limit: PathLimitRecord) -> bool:
     over = load.over(limit.path) if limit.path in load.disks else []
-    return bool(over) and mean_interval(over).point >= REACHES * limit.plateau.point
-
-
-def _record(limit: PathLimit, disks: int, iops: Estimate | None) -> PathLimitRecord:
-    return PathLimitRecord(
-        path=limit.path,
-        disks=disks,
-        bw=limit.plateau,
-        iops=iops,
-        fewer=limit.fewer,
-        more=limit.more,
-        growth=limit.growth,
-        paths=limit.paths,
-        gain=limit.gain,
-    )
+    return bool(over) and mean_interval(over).point >= REACHES * limit.bw.point
 
 
 def _load(measured: MeasuredArray, metric: str, common: set[BlockKey]) -> PathLoad | None:
@@ -255,21 +239,6 @@ EXPLAINS = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One disk of the array during the job. `moved` is in bytes per second, both directions. None: not counted."""
-
-    name: str
-    moved: float
-    busy: float | None = None
-    """Share of the time with at least one I/O in flight. A disk that serves many I/Os at once can be busy all the time
-    and still have capacity."""
-    in_flight: float | None = None
-    """I/Os in flight on average."""
-    path: str | None = None
-    """The controller that it hangs from."""
-
-
-@dataclass(frozen=True, slots=True)
 class Thread:
     """A thread that all I/O of the job goes through. `busy` is the share of the time in which it had a CPU."""
 
@@ -293,7 +262,8 @@ class Evidence:
     """The single disk at each depth of the run, with this job's: I/Os in flight, and throughput in any one unit."""
     cpu_busy: float | None = None
     """Share of the host's CPU time that was busy."""
-    members: Sequence[Member] = ()
+    members: Sequence[MemberRecord] = ()
+    """A disk that serves many I/Os at once can be busy all the time and still have capacity."""
     threads: Sequence[Thread] = ()
     spread: float = 1.0
     """The number of members that one I/O keeps busy at once, because it is larger than a chunk."""
@@ -334,11 +304,11 @@ def find_bottleneck(evidence: Evidence) -> BottleneckFinding:
     others; members get too few I/Os at once; members have enough I/Os and the CPUs have time, so something that they
     share limits them. If evidence is missing or shows nothing, the result is `UNKNOWN`.
     """
-    checks = (
+    checks: tuple[tuple[Bottleneck, Callable[[Evidence], str]], ...] = (
         (Bottleneck.NONE, _as_ideal),
-        (Bottleneck.PATH, _path),
+        (Bottleneck.PATH, lambda evidence: evidence.path),
         (Bottleneck.CPU, _cpu),
-        (Bottleneck.THREAD, _thread),
+        (Bottleneck.THREAD, lambda evidence: saturated(evidence.threads)),
         (Bottleneck.MEMBER, _one_member),
         (Bottleneck.QUEUE, _queue),
         (Bottleneck.SHARED, _shared),
@@ -369,14 +339,6 @@ def _cpu(evidence: Evidence) -> str:
     if evidence.cpu_busy is None or evidence.cpu_busy <= SATURATED:
         return ""
     return f"the host's CPUs were {evidence.cpu_busy:.0%} busy"
-
-
-def _path(evidence: Evidence) -> str:
-    return evidence.path
-
-
-def _thread(evidence: Evidence) -> str:
-    return saturated(evidence.threads)
 
 
 def _one_member(evidence: Evidence) -> str:

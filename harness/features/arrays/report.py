@@ -354,17 +354,9 @@ class ArraySummary:
     @property
     def words(self) -> str:
         """For example "`raid0-8` delivers 4.01 times one disk [3.97, 4.05], 50 % of 8 disks"."""
-        return f"`{self.mode}` {self._figures}"
-
-    @property
-    def _figures(self) -> str:
-        interval = ""
-        if self.speedup.low is not None and self.speedup.high is not None:
-            interval = f" [{significant(self.speedup.low)}, {significant(self.speedup.high)}]"
+        times = with_interval(self.speedup, unit=f" times {self.single}")
         share = f"{self.speedup.point / self.disks:.0%}".replace("%", " %")
-        return (
-            f"delivers {significant(self.speedup.point)} times {self.single}{interval}, {share} of {self.disks} disks"
-        )
+        return f"`{self.mode}` delivers {times}, {share} of {self.disks} disks"
 
 
 def special_headline(section: Section) -> Headline | None:
@@ -386,13 +378,6 @@ def array_headline(disk: str, views: Sequence[ArrayCell], comparison: Comparison
     if len(arrays) > len(shown):
         details.insert(1, f"These deliver most and least of {len(arrays)} arrays.")
     return Headline(sentence, tuple(details))
-
-
-def array_sentences(section: Section) -> Iterator[str]:
-    """How an array of the host scales that was there before the run."""
-    arrays, built = array_cells(section.run.of(ScalingRecord), section.cells), _built(section)
-    if arrays and not built:
-        yield from existing_array_sentences(arrays)
 
 
 def _built(section: Section) -> list[ArrayCell]:
@@ -452,18 +437,12 @@ def _paths(views: Sequence[ArrayCell]) -> list[str]:
     for path in dict.fromkeys(view.record.path_limit.path for view in views if view.record.path_limit):
         limited = [view for view in views if view.record.path_limit and view.record.path_limit.path == path]
         figures = [view for view in limited if view.path_figure]
-        best = [max(same, key=lambda view: view.path_rate) for same in _by_quantity(figures) if same]
+        by_quantity = ([view for view in figures if view.cell.throughput_name == name] for name in ("bw", "iops"))
+        best = [max(same, key=lambda view: view.path_rate) for same in by_quantity if same]
         words = " and ".join(f"{view.path_figure} ({view.cell.job.id})" for view in best)
         modes = ", ".join(f"`{mode}`" for mode in dict.fromkeys(view.cell.mode for view in limited))
         found.append(f"Path {path} limits {modes} in {count(len(limited), 'cell')}: at most {words}.")
     return found
-
-
-def _by_quantity(views: Sequence[ArrayCell]) -> tuple[list[ArrayCell], list[ArrayCell]]:
-    return (
-        [view for view in views if view.cell.throughput_name == "bw"],
-        [view for view in views if view.cell.throughput_name == "iops"],
-    )
 
 
 def _limits(views: Sequence[ArrayCell]) -> str:
@@ -493,7 +472,9 @@ def _array_blocks(section: Section) -> Iterator[Block]:
 
 
 def _detail_arrays(section: Section) -> Iterator[str]:
-    yield from array_sentences(section)
+    arrays = array_cells(section.run.of(ScalingRecord), section.cells)
+    if arrays and not _built(section):
+        yield from existing_array_sentences(arrays)
     yield from state_sentences(state_cells(section.run.of(ArrayStateRecord), section.cells))
 
 

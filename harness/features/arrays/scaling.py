@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -10,7 +10,6 @@ from harness.analysis import METRICS, Estimate
 from harness.features.arrays.bottleneck import (
     Evidence,
     MeasuredArray,
-    Member,
     find_bottleneck,
     fio_threads,
     guest_threads,
@@ -46,6 +45,8 @@ LINK_FULL = 0.8
 _Curve = Sequence[tuple[float, float]]
 _CurveKey = tuple[str, str, Workload]
 """Scenario, mode and workload."""
+_ByArm = Mapping[tuple[str, str], Sequence[Measurement]]
+"""By the ids of arm and job."""
 
 
 def scale_arrays(run: AssembledRun) -> tuple[ScalingRecord, ...]:
@@ -58,9 +59,7 @@ def scale_arrays(run: AssembledRun) -> tuple[ScalingRecord, ...]:
     missing member (`cost_of_states`).
     """
     cells, records = run.cells, run.records
-    of_arm: dict[tuple[str, str], list[Measurement]] = {}
-    for measurement in run.measurements:
-        of_arm.setdefault((measurement.arm, measurement.job), []).append(measurement)
+    of_arm = _group_by_arm(run.measurements)
     facts = {disk.name: disk.facts for disk in run.disks}
     arrays = []
     for cell in cells:
@@ -76,6 +75,13 @@ def scale_arrays(run: AssembledRun) -> tuple[ScalingRecord, ...]:
     limits = limits_of([array for array in arrays if not _doubt(array)])
     curves = _curves(arrays)
     return tuple(_record(array, curves[_curve_of(array.cell)], limits.get(array.cell.id)) for array in arrays)
+
+
+def _group_by_arm(measurements: Iterable[Measurement]) -> _ByArm:
+    by_arm: dict[tuple[str, str], list[Measurement]] = {}
+    for measurement in measurements:
+        by_arm.setdefault((measurement.arm, measurement.job), []).append(measurement)
+    return by_arm
 
 
 def _find_narrowest_link(disk: DiskFacts) -> PcieLink | SerialLink | None:
@@ -154,9 +160,7 @@ def _record(measured: MeasuredArray, curve: _Curve, limit: PathLimitRecord | Non
         ideal=ideal,
         why_ideal=_why(shape, read_share, full_stripe=full_stripe),
         metrics=metrics,
-        members=tuple(
-            MemberRecord(member.name, member.moved, member.busy, member.in_flight, member.path) for member in members
-        ),
+        members=members,
         bottleneck=finding.bottleneck,
         evidence=finding.words,
         doubt=_doubt(measured),
@@ -191,9 +195,7 @@ def _has_both(record: CellRecord, array: _Compared) -> bool:
     return record.skipped is None and all(record.values(name, place) for place in arms for name in THROUGHPUTS)
 
 
-def _of_arm(
-    place: Place, cell: Cell, record: CellRecord, of_arm: Mapping[tuple[str, str], Sequence[Measurement]]
-) -> list[Measurement]:
+def _of_arm(place: Place, cell: Cell, record: CellRecord, of_arm: _ByArm) -> list[Measurement]:
     """The measurements of the cell's arm in the blocks that count."""
     arm, blocks, raw = _arm(place, cell).id, set(record.samples), set(record.raw)
     measurements = of_arm.get((arm, cell.job.id), ())
@@ -243,7 +245,7 @@ def _cpu_busy(measurements: Sequence[Measurement]) -> float | None:
     return fmean(shares) if shares else None
 
 
-def _members(measurements: Sequence[Measurement], job: Job) -> tuple[Member, ...]:
+def _members(measurements: Sequence[Measurement], job: Job) -> tuple[MemberRecord, ...]:
     """Each disk of the array, with its mean rates over the rounds that counted it."""
     counted: dict[str, list[tuple[MemberCounts, float]]] = {}
     for measurement in measurements:
@@ -256,7 +258,7 @@ def _members(measurements: Sequence[Measurement], job: Job) -> tuple[Member, ...
         return fmean(known) if len(known) == len(known_or_not) else None
 
     return tuple(
-        Member(
+        MemberRecord(
             name,
             moved=rate(name, lambda counts: counts.read + counts.written) or 0.0,
             busy=None if (busy := rate(name, lambda counts: counts.busy_s)) is None else min(1.0, busy),
@@ -397,10 +399,7 @@ def cost_of_states(run: AssembledRun) -> tuple[ArrayStateRecord, ...]:
     Only blocks count that count for both cells. The arms of a rebuilding array are in another
     timetable of the same round, so its pairs are up to a round apart.
     """
-    by_arm: dict[tuple[str, str], list[Measurement]] = {}
-    cells, records = run.cells, run.records
-    for measurement in run.measurements:
-        by_arm.setdefault((measurement.arm, measurement.job), []).append(measurement)
+    cells, records, by_arm = run.cells, run.records, _group_by_arm(run.measurements)
     optimal = {_key(cell, records): cell for cell in cells if _is_measured(cell, records)}
     array_states = []
     for cell in cells:
@@ -429,11 +428,7 @@ def _has_values(record: CellRecord | None) -> bool:
 
 
 def _make_state_record(
-    cell: Cell,
-    base: Md,
-    other: Cell,
-    records: Mapping[str, CellRecord],
-    by_arm: Mapping[tuple[str, str], Sequence[Measurement]],
+    cell: Cell, base: Md, other: Cell, records: Mapping[str, CellRecord], by_arm: _ByArm
 ) -> ArrayStateRecord | None:
     own, optimal = records[cell.id], records[other.id]
     if not set(own.samples) & set(optimal.samples):

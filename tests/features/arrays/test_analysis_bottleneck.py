@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from harness.features.arrays.bottleneck import Evidence, Member, Thread, find_bottleneck
-from harness.features.arrays.records import Bottleneck
+from harness.features.arrays.bottleneck import Evidence, Thread, find_bottleneck
+from harness.features.arrays.records import Bottleneck, MemberRecord
 
 CURVE = ((1.0, 10_000.0), (8.0, 60_000.0), (32.0, 100_000.0))
 """A disk: I/Os in flight and IOPS; from a depth of 8 on it gives 60 % of what it gives at 32."""
 
-EVEN = tuple(Member(f"sd{letter}", moved=1e8, busy=1.0, in_flight=8.0) for letter in "bcde")
+EVEN = tuple(MemberRecord(f"sd{letter}", moved=1e8, busy=1.0, in_flight=8.0) for letter in "bcde")
 
 ARRAY = Evidence(
     ideal=4.0,
@@ -50,7 +50,7 @@ def test_a_member_that_is_always_busy_while_others_idle_is_named() -> None:
 
 
 def test_a_member_that_serves_more_than_its_part_is_named() -> None:
-    one_mirror = (Member("sdb", 2e8), Member("sdc", 0.0))
+    one_mirror = (MemberRecord("sdb", 2e8, None, None), MemberRecord("sdc", 0.0, None, None))
     finding = find_bottleneck(replace(ARRAY, ideal=2.0, of_ideal=0.5, members=one_mirror))
     assert finding.bottleneck is Bottleneck.MEMBER
     assert finding.words == "sdb moved 2.00 times the mean of the members"
@@ -82,7 +82,7 @@ def test_a_queue_explains_only_what_it_costs() -> None:
 
 
 def test_members_that_idle_though_ios_wait_point_at_what_they_share() -> None:
-    idle = tuple(Member(member.name, 1e8, busy=0.6) for member in EVEN)
+    idle = tuple(MemberRecord(member.name, 1e8, busy=0.6, in_flight=None) for member in EVEN)
     finding = find_bottleneck(replace(ARRAY, members=idle))
     assert finding.bottleneck is Bottleneck.SHARED
     assert finding.words == "members were busy 60% of the time, with 32 I/Os for each; the CPUs were 40% busy"

@@ -46,13 +46,14 @@ def limited(limit: float) -> Callable[[dict[str, int]], float]:
 def test_a_planted_limit_is_found_within_a_tenth(limit: float, seed: int) -> None:
     found = find_path_limits(loads(limited(limit), seed=seed))
     assert set(found) == {A}, "B has only one array, which does not show a plateau"
-    plateau = found[A].plateau
+    limit_found = found[A].record
+    plateau = limit_found.bw
     assert plateau.point == pytest.approx(limit, rel=0.1)
     assert plateau.low is not None
     assert plateau.low > 0.9 * limit
-    assert found[A].growth.point == pytest.approx(1.0, abs=0.05)
-    assert found[A].gain.point == pytest.approx(2.0, abs=0.1)
-    assert (found[A].fewer, found[A].more, found[A].paths, found[A].array) == (8, 16, 2, "raid0-16")
+    assert limit_found.growth.point == pytest.approx(1.0, abs=0.05)
+    assert limit_found.gain.point == pytest.approx(2.0, abs=0.1)
+    assert (limit_found.fewer, limit_found.more, limit_found.paths, found[A].array) == (8, 16, 2, "raid0-16")
 
 
 OTHER_LIMITS = {
@@ -87,7 +88,7 @@ def test_what_a_mirror_writes_twice_counts_twice_on_the_path() -> None:
         PathLoad(each.array, each.disks, each.throughput, {path: 2 * share for path, share in each.shares.items()})
         for each in loads(limited(32.0))
     ]
-    assert find_path_limits(mirrored)[A].plateau.point == pytest.approx(64.0, rel=0.1)
+    assert find_path_limits(mirrored)[A].record.bw.point == pytest.approx(64.0, rel=0.1)
 
 
 def test_an_array_of_more_disks_on_two_paths_does_not_show_that_the_second_path_helps() -> None:
