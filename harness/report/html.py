@@ -497,7 +497,8 @@ def _explanations(run: Run) -> Iterator[Words]:
         "be a false alarm.",
     )
     yield join_words(
-        "Added latency is guest minus host of the mean completion latency. us is microseconds, MB is 10",
+        "Added latency is guest minus host of the mean completion latency, or of the latency in the columns beside it. "
+        "us is microseconds, MB is 10",
         Mark("6", "raised"),
         " bytes.",
     )

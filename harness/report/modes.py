@@ -76,6 +76,8 @@ class Comparison:
     """Modes with void cells, and how many. They are left out."""
     confidence: str
     """The confidence of the intervals, in words."""
+    only_latency: bool = False
+    """Whether every job that was measured is one whose throughput is not compared, and whose latency is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ def compare_modes(cells: Sequence[CellRecord]) -> Comparison:
     Void cells are left out, because they are not results. Jobs at a fixed rate are left out, because their throughput
     is the same on every arm, and so are trims, which a mode may drop.
     """
-    guests = [cell for cell in cells if not cell.is_baseline and not cell.rated and not cell.job.trims]
+    of_guests = [cell for cell in cells if not cell.is_baseline]
+    guests = [cell for cell in of_guests if not cell.rated and not cell.job.trims]
     by_mode: dict[str, dict[str, CellRecord]] = {}
     for cell in guests:
         by_mode.setdefault(cell.mode, {})
@@ -111,6 +114,7 @@ def compare_modes(cells: Sequence[CellRecord]) -> Comparison:
         faster=_counted(cell for cell in guests if cell.usable and cell.better_than_host),
         void=_counted(cell for cell in guests if cell.outcome is Outcome.VOID),
         confidence=confidence_words(cells),
+        only_latency=not guests and any(cell.usable for cell in of_guests),
     )
 
 
@@ -141,6 +145,8 @@ def headline(disk: str, comparison: Comparison) -> Headline:
     Modes that cannot be told apart are named together, in the order of the plan. Without an interval, none is ranked.
     """
     modes = comparison.modes
+    if comparison.only_latency:
+        return Headline(f"{disk}: its jobs compare latencies, not throughput", ())
     if not modes:
         sentence = f"no attach mode {'has a figure that can be trusted' if comparison.void else 'was measured'}"
         return Headline(f"{disk}: {sentence}", _left_out(comparison))

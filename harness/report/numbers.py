@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NONE = "\N{EN DASH}"
 """The text for a missing value."""
 
-_LARGEST_PERCENT = 999
+_LARGEST_PERCENT = 99_900
 
 
 def significant(value: float | None, *, grouped: str = " ") -> str:
@@ -41,13 +41,13 @@ def short(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share in percent without the sign: 0.38216 -> "38.2", 4.518 -> "452". Above 999, the text is ">999"."""
+    """A share in percent without the sign: 0.38216 -> "38.2", 4.518 -> "452", 33.57 -> "3360"; at most ">99900"."""
     if share is None:
         return NONE
     value = share * 100
     if abs(value) > _LARGEST_PERCENT:
         return f">{_LARGEST_PERCENT}" if value > 0 else f"<-{_LARGEST_PERCENT}"
-    text = f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
+    text = f"{value:.1f}" if abs(value) < 99.95 else f"{float(f'{value:.3g}'):.0f}"
     return text.removeprefix("-") if float(text) == 0 else text
 
 

@@ -498,8 +498,9 @@ class CellRecord(RecordValue):
 
     @property
     def added(self) -> Estimate | None:
-        """What the guest adds to the mean latency of one I/O, in seconds."""
-        return self.latency.added if self.latency else None
+        """What the guest adds to the main latency of the job, or else to the mean latency of one I/O, in seconds."""
+        latency = (self.headline if self.rated else None) or self.latency
+        return latency.added if latency else None
 
     @property
     def measured(self) -> bool:

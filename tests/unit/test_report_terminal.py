@@ -165,7 +165,8 @@ def test_values_have_three_significant_digits(value: float, text: str) -> None:
 
 def test_narrow_values_use_a_letter_and_percent_has_no_negative_zero() -> None:
     assert [short(999.9), short(35123), short(2.15e6), short(None)] == ["1.00k", "35.1k", "2.15M", "-"]
-    assert [percent(-0.0002), percent(0.9999), percent(-12.0), percent(1e300)] == ["0.0", "100", "<-999", ">999"]
+    assert [percent(-0.0002), percent(0.9999), percent(4.518), percent(33.57)] == ["0.0", "100", "452", "3360"]
+    assert [percent(-12.0), percent(1e300), percent(-1e300)] == ["-1200", ">99900", "<-99900"]
     assert microseconds(0.000213, signed=True) == "+213"
 
 
@@ -174,3 +175,16 @@ def test_uses_that_were_not_measured_share_a_line() -> None:
     few = replace(run, cells=tuple(cell for cell in run.cells if cell.job.id == "randread-4k-qd32"))
     (line,) = (line for line in short_lines(few) if line.startswith("Not measured: "))
     assert line.count("(workload ") == 3
+
+
+def test_of_jobs_that_flush_the_latency_of_a_flush_is_compared_and_no_throughput() -> None:
+    run = synthetic_run(
+        modes=["host", "lvm"], workloads=["wal"], budget=None, flush=lambda arm, _job: 8e-3 if arm.in_guest else 2e-4
+    )
+    assert "optane: its jobs compare latencies, not throughput" in "\n".join(summary_lines(run))
+    (cell,) = (cell for cell in run.cells if not cell.is_baseline)
+    host, guest = (cell.mean(cell.metrics["sync_mean"], arm) for arm in ("host", "guest"))
+    assert host is not None
+    assert guest is not None
+    assert cell.added is not None
+    assert cell.added.point == pytest.approx(guest.point - host.point, rel=0.1)
