@@ -76,8 +76,8 @@ class Comparison:
     """Modes with void cells, and how many. They are left out."""
     confidence: str
     """The confidence of the intervals, in words."""
-    only_latency: bool = False
-    """Whether every job that was measured is one whose throughput is not compared, and whose latency is."""
+    why_none: str = ""
+    """Why the throughput of no job is compared, in words, although some were measured; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,14 @@ def compare_modes(cells: Sequence[CellRecord]) -> Comparison:
         faster=_counted(cell for cell in guests if cell.usable and cell.better_than_host),
         void=_counted(cell for cell in guests if cell.outcome is Outcome.VOID),
         confidence=confidence_words(cells),
-        only_latency=not guests and any(cell.usable for cell in of_guests),
+        why_none="" if guests else _explain_none([cell for cell in of_guests if cell.usable]),
     )
+
+
+def _explain_none(measured: Sequence[CellRecord]) -> str:
+    if any(cell.rated for cell in measured):
+        return "its jobs compare latencies, not throughput"
+    return "its jobs trim, which a mode may drop, so no throughput is compared" if measured else ""
 
 
 def _extreme(modes: Sequence[ModeSummary], cells: dict[str, list[CellRecord]], sign: int) -> tuple[str, ...]:
@@ -145,8 +151,8 @@ def headline(disk: str, comparison: Comparison) -> Headline:
     Modes that cannot be told apart are named together, in the order of the plan. Without an interval, none is ranked.
     """
     modes = comparison.modes
-    if comparison.only_latency:
-        return Headline(f"{disk}: its jobs compare latencies, not throughput", ())
+    if comparison.why_none:
+        return Headline(f"{disk}: {comparison.why_none}", ())
     if not modes:
         sentence = f"no attach mode {'has a figure that can be trusted' if comparison.void else 'was measured'}"
         return Headline(f"{disk}: {sentence}", _left_out(comparison))
