@@ -130,8 +130,9 @@ def _reason(details: ErrorDetails, schema: type[BaseModel]) -> str:  # noqa: PLR
             return f"missing; allowed: {', '.join(_tags(_annotation_at(schema, details['loc'])))}"
         case "greater_than_equal":
             return f"allowed: {context['ge']} or more"
-        case "less_than_equal":
-            return f"allowed: at most {context['le']}"
+        case "less_than_equal" | "too_long" | "string_too_long":
+            unit = " characters" if kind == "string_too_long" else ""
+            return f"allowed: at most {context.get('le', context.get('max_length'))}{unit}"
         case "too_short" | "string_too_short":
             return "must not be empty" if context["min_length"] == 1 else f"allowed: {context['min_length']} or more"
         case "int_parsing_size":
@@ -219,7 +220,7 @@ def _read(path: Path, what: str, hint: str) -> str:
         content = read_regular(path, most_bytes=1 << 20, pipes=True)
         if (zero := content.find(0)) >= 0:
             raise UnicodeDecodeError("utf-8", content, zero, zero + 1, "UTF-16, or no text")
-        return content.decode("utf-8-sig").replace("\r\n", "\n")  # Some editors begin a file with a byte order mark.
+        return content.decode("utf-8-sig")  # Some editors begin a file with a byte order mark.
     except FileNotFoundError as error:
         others = [other.name for other in sorted(path.parent.glob("*.toml"))]
         known = f"; {choices(path.name, others)}" if others else ""

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from harness.config.names import arm_name, path_name, raw_path
+from harness.config.problems import matching
 from harness.units import format_duration, format_size, parse_added, parse_duration, parse_rate, parse_share, parse_size
 from harness.untrusted import LARGEST
 
@@ -178,6 +179,8 @@ Span = Annotated[int, BeforeValidator(from_text(parse_size, "4 GiB")), AfterVali
 Rate = Annotated[int, BeforeValidator(from_text(parse_rate, "500 MiB/s")), _POSITIVE, BytesPerSecond]
 Iodepth = Annotated[int, Strict(), Field(ge=1, le=1024)]
 MOST_ROUNDS = 10_000
+_OPTION = "[a-z][a-z0-9_]{0,30}(=[A-Za-z0-9_.-]{1,60})?"
+MountOptions = Annotated[str, matching(f"({_OPTION}(,{_OPTION}){{,9}})?", "options of mount: `noatime,discard`")]
 Rounds = Annotated[int, Strict(), Field(ge=1, le=MOST_ROUNDS)]
 Flag = Annotated[bool, Strict()]
 Count = Annotated[int, Strict()]

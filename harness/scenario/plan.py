@@ -257,7 +257,7 @@ class Plan:
         seconds_by_kind = expected.work(rounds, together=self.count_together(expected, self.rounds))
         seconds_by_kind["again"] = AGAIN_SHARE * sum(seconds_by_kind.values())
         seconds_by_kind["fio"] += sum(
-            follow_up.most_seconds if most else follow_up.usual_seconds / FIO_SHARE
+            follow_up.most_seconds if most else min(follow_up.usual_seconds / FIO_SHARE, follow_up.most_seconds)
             for follow_up in self.follow_ups
             if follow_up.group == group.id
         )

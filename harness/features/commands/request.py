@@ -21,12 +21,24 @@ from harness.analysis import (
     estimate_paired_change,
     mean_interval,
 )
-from harness.config.names import choices
-from harness.config.problems import matching, shown
+from harness.config.names import choices, one_line
+from harness.config.problems import shown
 from harness.errors import MeasurementError
 from harness.model.attach import CACHES, Attach
 from harness.model.mode import Arm, Cell, Place
-from harness.model.values import Count, Counted, FileValue, Flag, Measured, Name, Number, RecordValue, Size, SomeSeconds
+from harness.model.values import (
+    Count,
+    Counted,
+    FileValue,
+    Flag,
+    Measured,
+    MountOptions,
+    Name,
+    Number,
+    RecordValue,
+    Size,
+    SomeSeconds,
+)
 from harness.scenario.load import ModeName
 from harness.scenario.plan import FollowUp
 from harness.scenario.scenario import Scenario
@@ -58,11 +70,29 @@ _MOUNTS = 8 << 20
 def _check_regex(text: str) -> str:
     try:
         compiled = re.compile(text, re.MULTILINE)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"not a regular expression: {error}") from None
     if compiled.groups != 1:
         raise ValueError("allowed: exactly one group in parentheses, which is the number")
     return text
+
+
+def _check_path(text: str) -> str:
+    if not all(_split_path(text)):
+        raise ValueError("allowed: keys and indexes with points or slashes between them, for example jobs.0.read.iops")
+    return text
+
+
+def _check_script(text: str) -> str:
+    if text and not text.strip():
+        raise ValueError("must not be blank")
+    if "\0" in text:
+        raise ValueError("allowed: text without NUL")
+    return text
+
+
+_Script = Annotated[str, Field(max_length=64 << 10), AfterValidator(_check_script)]
+"""Linux starts no program with an argument of more than 128 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +103,9 @@ class OwnFigure(FileValue):
     """
 
     regex: Annotated[str, AfterValidator(_check_regex)] | None = None
-    json: str | None = None
+    json: Annotated[str, AfterValidator(_check_path)] | None = None
     """Keys and indexes with points or, if a key has one, slashes between them: `jobs.0.read.iops`."""
-    unit: Annotated[str, Field(min_length=1, max_length=20)] = "s"
+    unit: Annotated[str, Field(max_length=20), AfterValidator(one_line)] = "s"
     better: Literal["higher", "lower"] = "lower"
 
     def read(self, output: str, seconds: float) -> float:
@@ -159,8 +189,12 @@ def _decode_at(output: str, begins: Sequence[int]) -> Iterator[Any]:
             yield document
 
 
+def _split_path(path: str) -> list[str]:
+    return path.split("/" if "/" in path else ".")
+
+
 def _follow_path(value: Any, path: str) -> Any:
-    for key in path.split("/" if "/" in path else "."):
+    for key in _split_path(path):
         value = value[int(key)] if isinstance(value, list) else value[key]
     return value
 
@@ -176,20 +210,20 @@ class OwnCommand(FileValue):
     is that of the CPU.
     """
 
-    command: Annotated[str, Field(min_length=1)]
+    command: Annotated[_Script, Field(min_length=1)]
     """What `sh` runs, in a directory on the volume."""
     figure: OwnFigure = OwnFigure()
     """The figure: `regex` with one group (the last match counts) or `json`, a path such as `jobs.0.read.iops`; its
     `unit`, and which is `better`. Without it, the seconds of a run."""
-    prepare: str = ""
+    prepare: _Script = ""
     """Runs before the first run, once on each side."""
     seconds: SomeSeconds = 30.0
     """A run that takes longer is ended, and so is the command."""
     filesystem: Literal["ext4", "xfs"] = "ext4"
     """The new file system on the volume."""
-    mount_options: Annotated[str, matching("[A-Za-z0-9_=,.-]*", "letters, digits and `_`, `=`, `,`, `.`, `-`")] = ""
+    mount_options: MountOptions = ""
     """As `mount -o` takes them, for example `noatime`."""
-    runs: Annotated[Count, Field(ge=2)] = 10
+    runs: Annotated[Count, Field(ge=2, le=10_000)] = 10
     """The runs on each side."""
     on_host: Flag = False
     """Whether it may run on the host, too. Without it, there is only the guest's figure."""

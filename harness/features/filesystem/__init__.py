@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, Strict
 
 from harness.config.names import LONGEST_NAME
-from harness.config.problems import matching
 from harness.feature import Feature, ModeKeys, Subject, import_later
 from harness.model.attach import Attach, ReadAhead
 from harness.model.job import Job
 from harness.model.layout import Filesystem, InnerFilesystem
 from harness.model.mode import Arm, Cell, Mode, Place
 from harness.model.option import Effective
-from harness.model.values import TomlTable
+from harness.model.values import MountOptions, TomlTable
 from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -44,13 +43,6 @@ _LAYOUTS = ("partition", "lvm", "lvm-thin", "raw", "zvol", "rbd")
 """Layouts with volumes of their own on which the host can make a file system."""
 _LINUX = "libaio"
 """fio's engine where it is a Linux."""
-_OPTION = "[a-z][a-z0-9_]*(=[A-Za-z0-9_.-]+)?"
-_OPTIONS = "options of mount with a comma between them, for example `noatime,discard`"
-MountOptions = Annotated[
-    str,
-    matching(f"({_OPTION}(,{_OPTION})*)?", _OPTIONS),
-    Field(max_length=200),
-]
 
 
 class InGuest(TomlTable):

@@ -90,7 +90,7 @@ class PlannedSnapshots(FollowUp):
 
     @property
     def usual_seconds(self) -> float:
-        return self.most_seconds
+        return _BOTH * self.snapshots.pairs * self.job.wall
 
     @property
     def most_seconds(self) -> float:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import ConfigError
 from harness.features.commands.request import (
     MOST_OUTPUT,
     CommandFailed,
@@ -461,6 +462,33 @@ def planned(tmp_path: Path) -> dict[tuple[str, str], PlannedCommand]:
     plan = plan_for(load_scenario(path), "smoke")
     commands = [follow_up for follow_up in plan.follow_ups if isinstance(follow_up, PlannedCommand)]
     return {(command.name, command.cell.mode.name): command for command in commands}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("command", '"a\\u0000b"', "allowed: text without NUL"),
+        ("command", '" \\t"', "must not be blank"),
+        ("command", f'"{"x" * 70_000}"', "allowed: at most 65536 characters"),
+        ("prepare", '"a\\u0000b"', "allowed: text without NUL"),
+        ("runs", "1000000000", "allowed: at most 10000"),
+        ("mount_options", '"noatime,,"', "allowed: options of mount: `noatime,discard`"),
+        ("figure.regex", "'(a{99999999999})'", "not a regular expression: the repetition number is too large"),
+        ("figure.json", '"jobs..iops"', "allowed: keys and indexes with points or slashes between them"),
+        ("figure.json", '""', "allowed: keys and indexes with points or slashes between them"),
+        ("figure.unit", '"MB\\n/s"', "allowed: one line of printable characters"),
+    ],
+)
+def test_a_key_that_no_run_could_use_is_refused_with_what_is_allowed(
+    tmp_path: Path, key: str, value: str, said: str
+) -> None:
+    path = tmp_path / "where.toml"
+    own = SCENARIO.partition("[workload.host]")[0] + f"[workload.odd]\n{key} = {value}\n"
+    path.write_text(own if key == "command" else f'{own}command = "true"\n')
+    with pytest.raises(ConfigError) as caught:
+        load_scenario(path)
+    assert f"{path}: workload.odd.{key} = " in caught.value.message
+    assert said in caught.value.message
 
 
 def test_a_command_runs_in_guests_and_not_in_containers(planned: dict[tuple[str, str], PlannedCommand]) -> None:

@@ -71,6 +71,14 @@ def test_each_mode_whose_layout_has_snapshots_is_measured_with_each_workload(tmp
     assert found[0].id == "when-batch1-snapshot-pause-lvm-thin-randread-4k-qd32"
 
 
+@pytest.mark.parametrize("seconds", ["2 s", "1000 h"])
+def test_a_plan_never_takes_longer_than_it_takes_at_most(tmp_path: Path, seconds: str) -> None:
+    path = tmp_path / "when.toml"
+    path.write_text(SCENARIO.replace("2 s", seconds))
+    plan = plan_for(load_scenario(path), "smoke")
+    assert plan.minutes <= plan.most_minutes
+
+
 @pytest.mark.parametrize(
     ("modes", "said"),
     [
