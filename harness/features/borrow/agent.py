@@ -11,12 +11,14 @@ import gzip
 import os
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from harness.errors import HostError
+from harness.errors import HostError, Unsupported
 from harness.lab.transport.base import (
     MISSING_PROGRAM,
     NO_SPACE,
@@ -34,6 +36,7 @@ from harness.lab.transport.base import (
 )
 from harness.lab.transport.ssh import POSIX
 from harness.signals import Deadline, cleaning_up, growing, held_back, wait_until
+from harness.untrusted import reading
 
 SILENCE_SECONDS = 30.0
 """How long the agent of a running program may be silent: a busy guest answers late, and a service may start anew."""
@@ -233,31 +236,71 @@ _ALLOW = (
 )
 
 
-class UsableAgent(Agent, Protocol):
-    """An agent that says whether it can be used."""
+class AgentOfVm(ABC):
+    """An `Agent` by its answers, which have the same form on every hypervisor."""
+
+    prefix: ClassVar[str] = ""
+    """How the names of its commands begin in messages."""
+
+    @property
+    @abstractmethod
+    def host(self) -> str:
+        """The name of its host in the lab file."""
+
+    @property
+    @abstractmethod
+    def vm(self) -> str:
+        """The VM in messages."""
+
+    @abstractmethod
+    def execute(self, path: str, arguments: Sequence[str], stdin: bytes) -> int:
+        """As that of `Agent`."""
+
+    @abstractmethod
+    def ask(self, command: str, **parameters: object) -> Any:
+        """Its answer to a command, whose name is without `guest-`. Raises AgentSilent, HostError."""
+
+    @staticmethod
+    @abstractmethod
+    def decode(output: str) -> bytes:
+        """An output of a program as it is in an answer. Raises ValueError."""
+
+    @property
+    def where(self) -> str:
+        """The agent in messages."""
+        return f"host {self.host}: the guest agent of {self.vm}"
+
+    def reading(self, command: str) -> AbstractContextManager[None]:
+        """Raises HostError if its answer to the command has another form."""
+        return reading(f"{self.where}: its answer to {self.prefix}{command}", HostError)
 
     def require_usable(self) -> None:
         """Raises Unsupported, with the remedy, if it cannot run programs; HostError."""
-        ...
+        try:
+            info = self.ask("info")
+        except AgentSilent as error:
+            raise Unsupported(error.message, hint=error.hint) from error
+        with self.reading("info"):
+            enabled = {str(command["name"]) for command in info["supported_commands"] if command["enabled"]}
+        if disabled := [name for name in NEEDED if name not in enabled]:
+            what = "they are" if len(disabled) > 1 else "it is"
+            why = f"does not run {' and '.join(disabled)}: {what} disabled in the VM"
+            raise Unsupported(f"{self.where} {why}", hint=_ALLOW)
+        os_info = self.ask("get-osinfo")
+        with self.reading("get-osinfo"):
+            is_windows = os_info.get("id") == "mswindows"
+        if is_windows:
+            raise Unsupported(
+                f"host {self.host}: {self.vm} runs Windows, in which commands run only over SSH",
+                hint='use reach = "node" or "direct" in the lab file',
+            )
 
-
-def list_disabled(info: Mapping[str, Any]) -> list[str]:
-    """The needed commands that the agent with this answer to `guest-info` does not run.
-
-    Raises TypeError, KeyError or ValueError for an answer of another form.
-    """
-    enabled = {str(command["name"]) for command in info["supported_commands"] if command["enabled"]}
-    return [name for name in NEEDED if name not in enabled]
-
-
-def refuse_windows(vm: str, os_info: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The message and the remedy for the agent of a Windows, from its answer to `guest-get-osinfo`; None for others."""
-    if os_info.get("id") != "mswindows":
-        return None
-    return f"{vm} runs Windows, in which commands run only over SSH", 'use reach = "node" or "direct" in the lab file'
-
-
-def explain_lacking(vm: str, commands: Sequence[str]) -> tuple[str, str]:
-    """The message for an agent that does not run these commands, and the remedy."""
-    what = "they are" if len(commands) > 1 else "it is"
-    return f"the guest agent of {vm} does not run {' and '.join(commands)}: {what} disabled in the VM", _ALLOW
+    def ended(self, pid: int) -> EndedProgram | None:
+        answer = self.ask("exec-status", pid=pid)
+        with self.reading("exec-status"):
+            if not int(answer["exited"]):
+                return None
+            status = -int(answer["signal"]) if "signal" in answer else int(answer["exitcode"])
+            out, err = (self.decode(answer.get(key, "")) for key in ("out-data", "err-data"))
+            truncated = any(int(answer.get(key) or 0) for key in ("out-truncated", "err-truncated"))
+            return EndedProgram(status, out, err, truncated)

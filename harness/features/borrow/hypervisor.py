@@ -16,7 +16,7 @@ from platformdirs import user_state_path
 
 from harness.errors import GuestError, HostError, SafetyError, Unsupported
 from harness.events import Events, Note
-from harness.features.borrow.agent import AgentRunner, UsableAgent
+from harness.features.borrow.agent import AgentOfVm, AgentRunner
 from harness.guest.booting import GuestRunner, detect_system, logging_in
 from harness.guest.protocol import Guest, GuestDisk, Inside, Remover, System, block_devices, wait_for_disk
 from harness.guest.proxmox import DRIVE, parse_drive
@@ -143,7 +143,7 @@ class VmOfOthers(Protocol[State]):
     """A running VM on one kind of hypervisor."""
 
     @property
-    def agent(self) -> UsableAgent:
+    def agent(self) -> AgentOfVm:
         """Its guest agent. Raises Unsupported if the VM does not run, HostError."""
         ...
 
@@ -270,8 +270,9 @@ class BorrowingHypervisor(Generic[State]):
             after = vm.read()
         except Unsupported as error:
             raise GuestError(error.message, hint=error.hint) from error
+        # Everything is unplugged. Only the owner knows why something is different.
         if changes := vm.list_changes(before, after):
-            self._events(note_changes_of_others(self._words, changes))
+            self._events(Note(f"{self._words} was changed by others during the run: {', '.join(changes)}"))
 
     @cached_property
     def _before(self) -> VmBefore[State] | str:
@@ -356,11 +357,6 @@ def list_differences_from_host(vm: str, system: System, evidence: Mapping[str, s
         yield Note(f"{vm} has {fio}, its host has {of_host}: the overhead includes what differs")
     for text in system.notes(evidence):
         yield Note(f"{vm}: {text}")
-
-
-def note_changes_of_others(vm: str, changed: Sequence[str]) -> Note:
-    """The note on `changed`, what is different after the run has unplugged everything. Only the owner knows why."""
-    return Note(f"{vm} was changed by others during the run: {', '.join(changed)}")
 
 
 def refuse_plugging(vm: str, attach: Attachment, options: GuestOptions) -> str | None:

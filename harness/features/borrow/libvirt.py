@@ -7,22 +7,15 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import Events
-from harness.features.borrow.agent import (
-    INSTALL,
-    AgentSilent,
-    EndedProgram,
-    explain_lacking,
-    list_disabled,
-    refuse_windows,
-)
+from harness.features.borrow.agent import INSTALL, AgentOfVm, AgentSilent
 from harness.features.borrow.hypervisor import (
     AddedThread,
     BorrowingHypervisor,
@@ -94,76 +87,53 @@ class AnyPlace(RootBus):
 
 
 @dataclass(frozen=True, slots=True)
-class LibvirtAgent:
+class LibvirtAgent(AgentOfVm):
     """The agent of the domain `handle`. `name` is the VM's name in libvirt."""
+
+    prefix: ClassVar[str] = "guest-"
 
     connection: Connection
     handle: Any
     name: str
 
-    def require_usable(self) -> None:
-        """Raises Unsupported, with the remedy, if the agent cannot run programs; HostError."""
-        try:
-            info = self._ask("guest-info")
-        except AgentSilent as error:
-            raise Unsupported(error.message, hint=error.hint) from error
-        with self._reading("guest-info"):
-            lacking = list_disabled(info)
-        why = (
-            explain_lacking(self._words, lacking)
-            if lacking
-            else refuse_windows(self._words, self._ask("guest-get-osinfo"))
-        )
-        if why is not None:
-            raise Unsupported(f"host {self.connection.host}: {why[0]}", hint=why[1])
+    @property
+    def host(self) -> str:
+        return self.connection.host
+
+    @property
+    def vm(self) -> str:
+        return f"VM {self.name}"
 
     def execute(self, path: str, arguments: Sequence[str], stdin: bytes) -> int:
         given: dict[str, object] = {"path": path, "arg": list(arguments), "capture-output": True}
         if stdin:
             given["input-data"] = base64.b64encode(stdin).decode()
-        answer = self._ask("guest-exec", **given)
-        with self._reading("guest-exec"):
+        answer = self.ask("exec", **given)
+        with self.reading("exec"):
             return int(answer["pid"])
 
-    def ended(self, pid: int) -> EndedProgram | None:
-        answer = self._ask("guest-exec-status", pid=pid)
-        with self._reading("guest-exec-status"):
-            if not answer["exited"]:
-                return None
-            status = -int(answer["signal"]) if "signal" in answer else int(answer["exitcode"])
-            out, err = (base64.b64decode(answer.get(key, ""), validate=True) for key in ("out-data", "err-data"))
-            truncated = bool(answer.get("out-truncated") or answer.get("err-truncated"))
-            return EndedProgram(status, out, err, truncated)
+    @staticmethod
+    def decode(output: str) -> bytes:
+        return base64.b64decode(output, validate=True)
 
-    @property
-    def _words(self) -> str:
-        return f"VM {self.name}"
-
-    @property
-    def _where(self) -> str:
-        return f"host {self.connection.host}: the guest agent of {self._words}"
-
-    def _reading(self, command: str) -> AbstractContextManager[None]:
-        return reading(f"{self._where}: its answer to {command}", HostError)
-
-    def _ask(self, command: str, **arguments: object) -> Any:
-        where = self._where
-        text = json.dumps({"execute": command, "arguments": arguments})
+    def ask(self, command: str, **parameters: object) -> Any:
+        name = f"{self.prefix}{command}"
+        text = json.dumps({"execute": name, "arguments": parameters})
         try:
             answer = within(
                 ANSWER_SECONDS + 20, lambda: libvirt_qemu.qemuAgentCommand(self.handle, text, ANSWER_SECONDS, 0)
             )
         except Overdue:
             raise AgentSilent(
-                f"{where} did not answer {command} within {format_duration(ANSWER_SECONDS + 20)}", hint=INSTALL
+                f"{self.where} did not answer {name} within {format_duration(ANSWER_SECONDS + 20)}", hint=INSTALL
             ) from None
         except libvirt.libvirtError as error:
-            raise self._refused(where, command, error) from error
-        with self._reading(command):
-            return parse_json(answer, where, HostError)["return"]
+            raise self._refused(name, error) from error
+        with self.reading(command):
+            return parse_json(answer, self.where, HostError)["return"]
 
-    def _refused(self, where: str, command: str, error: libvirt.libvirtError) -> HostError:
-        code, said = error.get_error_code(), error.get_error_message()
+    def _refused(self, command: str, error: libvirt.libvirtError) -> HostError:
+        where, code, said = self.where, error.get_error_code(), error.get_error_message()
         if code in _SILENT:
             return AgentSilent(f"{where} does not answer: {said}", hint=INSTALL)
         if code == libvirt.VIR_ERR_ARGUMENT_UNSUPPORTED:

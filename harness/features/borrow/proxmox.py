@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 from harness.errors import GuestError, HarnessError, HostError, Unsupported
 from harness.events import Events
-from harness.features.borrow.agent import (
-    INSTALL,
-    AgentSilent,
-    EndedProgram,
-    explain_lacking,
-    list_disabled,
-    refuse_windows,
-)
+from harness.features.borrow.agent import INSTALL, AgentOfVm, AgentSilent
 from harness.features.borrow.hypervisor import (
     BorrowingHypervisor,
     PluggedDrive,
@@ -62,23 +55,18 @@ _NOT_CONFIGURED = "No QEMU guest agent configured"
 
 
 @dataclass(frozen=True, slots=True)
-class ProxmoxAgent:
+class ProxmoxAgent(AgentOfVm):
     """The agent of one VM."""
 
     machine: VirtualMachine
 
-    def require_usable(self) -> None:
-        """Raises Unsupported, with the remedy, if the agent cannot run programs; HostError."""
-        try:
-            info = self._get("info")
-        except AgentSilent as error:
-            raise Unsupported(error.message, hint=error.hint) from error
-        with self._reading("info"):
-            lacking = list_disabled(info["result"])
-        vm = f"VM {self.machine.vmid}"
-        why = explain_lacking(vm, lacking) if lacking else refuse_windows(vm, self._read_os())
-        if why is not None:
-            raise Unsupported(f"host {self.machine.client.host}: {why[0]}", hint=why[1])
+    @property
+    def host(self) -> str:
+        return self.machine.client.host
+
+    @property
+    def vm(self) -> str:
+        return f"VM {self.machine.vmid}"
 
     def execute(self, path: str, arguments: Sequence[str], stdin: bytes) -> int:
         given: dict[str, object] = {"command": [path, *arguments]}
@@ -90,48 +78,33 @@ class ProxmoxAgent:
             )
         except PveError as error:
             raise self._refused(error) from error
-        with self._reading("exec"):
+        with self.reading("exec"):
             return int(answer["pid"])
 
-    def ended(self, pid: int) -> EndedProgram | None:
-        answer = self._get("exec-status", pid=pid)
-        with self._reading("exec-status"):
-            if not int(answer["exited"]):
-                return None
-            status = -int(answer["signal"]) if "signal" in answer else int(answer["exitcode"])
-            out, err = (str(answer.get(key, "")).encode(_BYTES) for key in ("out-data", "err-data"))
-            truncated = any(int(answer.get(key) or 0) for key in ("out-truncated", "err-truncated"))
-            return EndedProgram(status, out, err, truncated)
-
-    def _read_os(self) -> dict[str, Any]:
-        answer = self._get("get-osinfo")
-        with self._reading("get-osinfo"):
-            return dict(answer["result"])
+    @staticmethod
+    def decode(output: str) -> bytes:
+        return output.encode(_BYTES)
 
     @property
     def _path(self) -> str:
         return f"{self.machine.path}/agent"
 
-    @property
-    def _words(self) -> str:
-        return f"host {self.machine.client.host}: the guest agent of VM {self.machine.vmid}"
-
-    def _get(self, command: str, **parameters: object) -> Any:
+    def ask(self, command: str, **parameters: object) -> Any:
         try:
-            return self.machine.client.get(f"{self._path}/{command}", parameters, deadline=CALL_SECONDS)
+            answer = self.machine.client.get(f"{self._path}/{command}", parameters, deadline=CALL_SECONDS)
         except PveError as error:
             raise self._refused(error) from error
-
-    def _reading(self, command: str) -> AbstractContextManager[None]:
-        return reading(f"{self._words}: its answer to {command}", HostError)
+        # Proxmox VE passes answers on as they are, except that to `exec-status`.
+        with self.reading(command):
+            return answer if command == "exec-status" else answer["result"]
 
     def _refused(self, error: PveError) -> HostError:
         if _SILENT in error.reason:
-            return AgentSilent(f"{self._words} does not answer: {error.reason.strip()}", hint=INSTALL)
+            return AgentSilent(f"{self.where} does not answer: {error.reason.strip()}", hint=INSTALL)
         if _NOT_CONFIGURED in error.reason:
             vmid = self.machine.vmid
             remedy = f"qm set {vmid} --agent enabled=1, then start VM {vmid} anew, and {INSTALL}"
-            return AgentSilent(f"{self._words} is not configured: {error.reason.strip()}", hint=remedy)
+            return AgentSilent(f"{self.where} is not configured: {error.reason.strip()}", hint=remedy)
         return error
 
 

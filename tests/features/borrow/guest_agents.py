@@ -22,6 +22,8 @@ from harness.signals import wait_until
 
 INSTALLED = shutil.which("qemu-ga", path=f"{os.environ['PATH']}:/usr/sbin")
 COMMANDS = ("guest-exec", "guest-exec-status", "guest-get-osinfo", "guest-info", "guest-ping", "guest-sync")
+DEBIAN = {"id": "debian"}
+"""What an agent reports of the operating system."""
 
 
 class _Program:
@@ -51,9 +53,9 @@ class _Program:
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
-    def __init__(self, path: Path, blocked: Collection[str], system: str) -> None:
+    def __init__(self, path: Path, blocked: Collection[str], os_info: object) -> None:
         self.blocked = blocked
-        self.system = system
+        self.os_info = os_info
         self.programs: dict[int, _Program] = {}
         super().__init__(str(path), _Handler)
 
@@ -68,7 +70,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
                 listed = [{"name": name, "enabled": name not in self.blocked} for name in COMMANDS]
                 found = {"version": "7.2.22", "supported_commands": listed}
             case "guest-get-osinfo":
-                found = {"id": self.system}
+                found = self.os_info
             case "guest-exec":
                 program = _Program(
                     [given["path"], *given.get("arg", [])], base64.b64decode(given.get("input-data", ""))
@@ -95,10 +97,10 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 @contextmanager
-def stand_in(directory: Path, *, blocked: Collection[str] = (), system: str = "debian") -> Iterator[Path]:
-    """The stand-in in a VM with this operating system; yields its socket."""
+def stand_in(directory: Path, *, blocked: Collection[str] = (), os_info: object = DEBIAN) -> Iterator[Path]:
+    """The stand-in in a VM that reports this of its operating system; yields its socket."""
     path = directory / "agent.sock"
-    with _Server(path, blocked, system) as server:
+    with _Server(path, blocked, os_info) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         try:

@@ -18,7 +18,7 @@ import pytest
 
 from harness.errors import HostError, Unsupported
 from harness.features.borrow import agent as transport
-from harness.features.borrow.agent import AgentRunner, AgentSilent, EndedProgram, UsableAgent
+from harness.features.borrow.agent import AgentOfVm, AgentRunner, AgentSilent, EndedProgram
 from harness.features.borrow.libvirt import LibvirtAgent
 from harness.features.borrow.proxmox import ProxmoxAgent
 from harness.guest.libvirt.connection import Connection
@@ -69,7 +69,7 @@ class Ways:
         self._stack = stack
         self._patch = monkeypatch
 
-    def agent(self, way: str, path: Path | None) -> UsableAgent:
+    def agent(self, way: str, path: Path | None) -> AgentOfVm:
         """The agent at this socket. Without one, the VM is not configured to have an agent."""
         if way == "libvirt":
             self._patch.setattr(libvirt_qemu, "qemuAgentCommand", libvirt_asks)
@@ -179,9 +179,17 @@ def test_commands_that_the_distribution_disables_are_named_with_the_remedy(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_agent_of_a_windows_is_refused_with_the_remedy(way: str, ways: Ways, tmp_path: Path) -> None:
-    with stand_in(tmp_path, system="mswindows") as path:
+    with stand_in(tmp_path, os_info={"id": "mswindows"}) as path:
         agent = ways.agent(way, path)
         with pytest.raises(Unsupported, match="runs Windows, in which commands run only over SSH"):
+            agent.require_usable()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_answer_of_another_form_is_an_error_that_names_the_agent(way: str, ways: Ways, tmp_path: Path) -> None:
+    with stand_in(tmp_path, os_info=["debian"]) as path:
+        agent = ways.agent(way, path)
+        with pytest.raises(HostError, match=r"the guest agent of VM .*: its answer to (guest-)?get-osinfo cannot be"):
             agent.require_usable()
 
 
