@@ -70,7 +70,7 @@ class HeldCommand:
         try:
             self._stream.write(f"{line}\n".encode())
         except OSError as error:
-            raise HostError(f"{self._machine}: {self._what} has ended: {error or type(error).__name__}") from error
+            raise HostError(f"{self._machine}: {self._what} has ended: {error.strerror or error}") from error
 
     def wait(self, until: Callable[[Sequence[str]], bool], seconds: float) -> bool:
         """Wait until `until(lines)` is true, at most `seconds` or until the command ends. Returns its last result."""

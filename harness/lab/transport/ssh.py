@@ -317,7 +317,7 @@ class ChannelStream:
         try:
             self._channel.sendall(data)
         except (SSHException, EOFError) as error:
-            raise OSError(str(error) or type(error).__name__) from error
+            raise OSError(str(error) or "its connection was closed at the other end") from error
 
     def end_input(self) -> None:
         with suppress(OSError, SSHException, EOFError):
@@ -507,8 +507,9 @@ class SshRunner:
         )
 
     def _explain_lost(self, what: str, error: Exception) -> HostError:
+        why = getattr(error, "strerror", None) or str(error) or "it was closed at the other end"
         return HostError(
-            f"{self.name}: the connection was lost: {error or type(error).__name__} (while running `{what}`)",
+            f"{self.name}: the connection was lost: {why} (while running `{what}`)",
             hint=f"check that {self.name} is still up, and that the network between it and this machine works",
         )
 
