@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from harness.lab.transport.base import Runner
     from harness.layout import BlockSource, NetworkDisk
     from harness.layout.build import Rebuild
+    from harness.layout.layers import LayerKind
     from harness.layout.regions import Need, Region
     from harness.layout.storage import VolumeKind
     from harness.measure.platform import Platform
@@ -223,6 +224,13 @@ class NodeStorage:
     opens the volume if it does not use the device. Raises HostError."""
 
 
+@dataclass(frozen=True, slots=True)
+class FeatureLayer:
+    """A kind of layer that a run builds on a disk. What it creates is also in `Feature.list_things`."""
+
+    load: Callable[[], type[LayerKind]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureStorage:
     """A kind of storage in use, on which runs create volumes. `[host.NAME.storage.X]` names one by a key of its own."""
@@ -400,7 +408,8 @@ class FeatureRecords:
 
 
 _OfRuns = RunOption | RunSwitch | FeatureLimit | FeatureTables | ModeKeys | Conditioner
-Brought = _OfRuns | BackupMaker | CycleCounter | DiskServer | DiskPrograms | EmbeddedLab | FeatureStorage | GuestImages
+_OfDisks = DiskPrograms | DiskServer | FeatureLayer | FeatureStorage
+Brought = _OfRuns | _OfDisks | BackupMaker | CycleCounter | EmbeddedLab | GuestImages
 """What the kernel finds by its type (`list_brought`)."""
 
 

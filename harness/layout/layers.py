@@ -1,6 +1,6 @@
-"""The layers of a base: partitions, LVM volumes, files and ZFS datasets. Modes of one kind share a group or a pool.
+"""The layers of a base: partitions, LVM volumes and files. Modes of one kind share a group or a file system.
 
-A new kind of layout is a class in model/layout.py, a `LayerKind`, and its name in `LAYERS`.
+A new kind of layout is a class in model/layout.py and a `LayerKind`: in `LAYERS`, or a `FeatureLayer` of a feature.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
+from harness.errors import Unsupported
+from harness.feature import FeatureLayer, list_brought
 from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
-from harness.lab.guard import Writable, built_on, created
-from harness.lab.pin import MOUNT_DIRECTORY
+from harness.lab.guard import Writable, built_on
 from harness.layout import BlockSource, Sources
 from harness.layout.regions import FIND, LUKS_NEED, CryptDevice, Need, Region, encrypt_device
 from harness.layout.storage_files import Files
 from harness.model.base import Base, Device, Md
-from harness.model.layout import Layout, Lvm, LvmThin, OnZfs, Partition, ZfsFile, Zvol
+from harness.model.layout import Layout, Lvm, LvmThin, Partition
 from harness.model.mode import Mode
 
 MIB = 1024**2
@@ -196,92 +197,6 @@ def _open_volumes(
         yield {mode: Sources.same(BlockSource(paths[mode], "block", 0, span, grant=granted[mode])) for mode in wanted}
 
 
-ZFS_FIXED = 256 * MIB
-"""Labels, the log, and the part of a pool that ZFS reserves: at least 128 MiB."""
-ZFS_SHARE = 0.15
-"""Checksums and trees of block pointers, and the reserved part: 1/32 of a large pool."""
-
-_REMOVE_POOL = FIND + read_script("harness.layout", "remove_pool.sh")
-
-
-class Pool(HostThing):
-    """A ZFS pool on the partition with the UUID `partuuid`, and the mount point of its datasets."""
-
-    kind: Literal["zfs-pool"] = "zfs-pool"
-    name: str
-    point: str
-    partuuid: str
-
-    removal: ClassVar[str] = _REMOVE_POOL
-
-    @property
-    def words(self) -> str:
-        return f"the pool {self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Datasets:
-    """The volumes and files of all modes in one pool, as (mode, layout)."""
-
-    modes: tuple[tuple[str, Zvol | ZfsFile], ...]
-    region: str = "zfs"
-
-    things: ClassVar[tuple[type[HostThing], ...]] = (Pool,)
-
-    @classmethod
-    def group(cls, layouts: Sequence[tuple[str, Layout]]) -> Iterator[Datasets]:
-        modes = tuple((mode, layout) for mode, layout in layouts if isinstance(layout, Zvol | ZfsFile))
-        if modes:
-            yield cls(modes)
-
-    @property
-    def need(self) -> Need:
-        return Need(ZFS_FIXED, len(self.modes) * (1 + ZFS_SHARE))
-
-    @contextmanager
-    def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
-        device = region.device
-        pool = Pool(
-            disks=device.disks,
-            name=f"{name}-zfs",
-            point=f"{MOUNT_DIRECTORY}/{name}-zfs",
-            partuuid=region.partuuid,
-        )
-        with log.making_here(pool) as entry:
-            # Without a cache file, it is not imported at the next boot. Without -f, zpool refuses a device in use.
-            options = ["-o", "ashift=12", "-o", "cachefile=none", "-O", "atime=off", "-m", pool.point]
-            device.run(["zpool", "create", *options, pool.name, device.path], deadline=120)
-            paths = {mode: _create_dataset(device, layout, pool, mode, span) for mode, layout in self.modes}
-            log.runner.run(["udevadm", "settle", "--timeout=20"], deadline=30)
-            # The kernel does not show the device below a dataset, but the pool was just created and is in the log.
-            granted = created(log.runner, entry, list(paths.values()))
-            yield {
-                mode: Sources.same(
-                    BlockSource(paths[mode], "block" if isinstance(layout, Zvol) else "file", 0, span, grant=grant)
-                )
-                for (mode, layout), grant in zip(self.modes, granted, strict=True)
-            }
-
-
-def list_zfs_options(layout: OnZfs) -> Iterator[str]:
-    """The options of `zfs create` for the properties that this layout requests."""
-    record = "volblocksize" if isinstance(layout, Zvol) else "recordsize"
-    for name, value in {record: str(layout.record_bytes), **layout.properties}.items():
-        yield from ("-o", f"{name}={value}")
-
-
-def _create_dataset(device: Writable, layout: Zvol | ZfsFile, pool: Pool, mode: str, span: int) -> str:
-    dataset = f"{pool.name}/{mode}"
-    if isinstance(layout, Zvol):
-        device.run(["zfs", "create", "-V", str(span), *list_zfs_options(layout), dataset], deadline=60)
-        return f"/dev/zvol/{dataset}"
-    device.run(["zfs", "create", *list_zfs_options(layout), dataset], deadline=60)
-    path = f"{pool.point}/{mode}/disk.raw"
-    # Not allocated: each write goes to a new place anyway.
-    device.run(["truncate", "-s", str(span), path], deadline=20)
-    return path
-
-
 class LayerBuilder(Protocol):
     """Builds what the modes of one kind share on a region of a base: one volume group, one file system, one pool."""
 
@@ -352,8 +267,8 @@ class Alone:
             yield {self.mode: Sources.same(BlockSource(f"/dev/mapper/{name}", "block", 0, span, grant=device))}
 
 
-LAYERS: tuple[type[LayerKind], ...] = (Alone, Volumes, ThinVolumes, Files, Datasets)
-"""All kinds of layers, in the order of their regions on a base."""
+LAYERS: tuple[type[LayerKind], ...] = (Alone, Volumes, ThinVolumes, Files)
+"""The kinds of layers of the kernel, in the order of their regions on a base. Those of features come after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +303,16 @@ def plan_bases(modes: Sequence[Mode]) -> list[BasePlan]:
 
 
 def _list_layers(base: Base, modes: Sequence[Mode]) -> list[LayerBuilder]:
-    """The layers of the modes whose layout is built on this base, in the order of their regions."""
+    """The layers of the modes whose layout is built on this base, in the order of their regions.
+
+    Raises Unsupported for a layout that no installed feature builds.
+    """
     layouts = [(mode.name, mode.layout) for mode in modes if mode.layout.base == base]
-    return [layer for kind in LAYERS for layer in kind.group(layouts)]
+    kinds = (*LAYERS, *(layer.load() for layer in list_brought(FeatureLayer)))
+    for mode, layout in layouts:
+        if not layout.is_base and not any(list(kind.group([(mode, layout)])) for kind in kinds):
+            raise Unsupported(
+                f"this installation builds no layout {layout.kind} on a disk",
+                hint="install the feature that builds it, or select other modes",
+            )
+    return [layer for kind in kinds for layer in kind.group(layouts)]

@@ -13,12 +13,12 @@ from harness.errors import HostError
 from harness.events import Event, Events, StepAdvanced
 from harness.features.arrays import building
 from harness.features.arrays.building import create_array
+from harness.features.zfs.volumes import Datasets
 from harness.lab.created import CreationLog
 from harness.lab.guard.writable import OPEN
 from harness.lab.pin import MOUNT_DIRECTORY
 from harness.lab.transport.base import Completed
 from harness.layout import BlockSource, Sources
-from harness.layout.layers import Datasets
 from harness.layout.regions import Region
 from harness.model.base import Md
 from harness.model.layout import ZfsFile, Zvol

@@ -1,9 +1,10 @@
 """ZFS as its users have it: what its datasets and pools are, read back, and what its disks move for the bytes of a job.
 
-The layouts `zvol` and `zfs` are of the kernel, with their properties as options. After a volume was created, the
-feature reads the properties that ZFS reports of it, and the shape and state of its pool, into `Effective`. A cell on
-ZFS has a record of the bytes that the pool's disks moved for each byte of its job. The report names what users look
-for: a dataset on which nothing is durable, records that are larger than the writes, and what copies or parity cost.
+The layouts `zvol` and `zfs` are of the kernel, with their properties as options. The feature builds them: in a pool on
+a disk, or in a dataset that is in use. After a volume was created, it reads the properties that ZFS reports of it, and
+the shape and state of its pool, into `Effective`. A cell on ZFS has a record of the bytes that the disks of the pool
+moved for each byte of its job. The report names what users look for: a dataset on which nothing is durable, records
+that are larger than the writes, and what copies or parity cost.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.feature import Feature, FeatureRecords, FeatureStorage, NodeStorage, Subject, import_later
+from harness.feature import Feature, FeatureLayer, FeatureRecords, FeatureStorage, NodeStorage, Subject, import_later
 from harness.files import read_script
 from harness.lab.inventory import StorageKind
 from harness.model.layout import OnZfs, Zvol
@@ -87,6 +88,7 @@ FEATURE = Feature(
         in_record=lambda cell: isinstance(cell.mode_detail.layout, OnZfs),
     ),
     brings=(
+        FeatureLayer(lambda: volumes.Datasets),
         FeatureStorage(
             key="dataset",
             kind=StorageKind(
@@ -102,7 +104,7 @@ FEATURE = Feature(
             on_node=NodeStorage(refuse=_refuse_block_size),
         ),
     ),
-    list_things=lambda: (volumes.StoredDataset,),
+    list_things=lambda: (volumes.Pool, volumes.StoredDataset),
     read_volume=lambda runner, layout, path: volumes.read_zfs(runner, path) if isinstance(layout, OnZfs) else None,
     annotate=annotate,
     load_records=lambda: (

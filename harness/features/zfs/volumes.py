@@ -1,6 +1,7 @@
-"""Volumes and files in a ZFS dataset that is in use: created with a token of the run, removed if they still have it.
+"""Volumes and files on ZFS: in a pool that a run creates on a disk, or in a dataset that is in use.
 
-Before that, the shape of the pool, from what its host prints, and the space that a record takes on its disks, in bytes.
+Those in a dataset are created with a token of the run, and removed if they still have it. Before that, the shape of the
+pool, from what its host prints, and the space that a record takes on its disks, in bytes.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from typing import ClassVar, Literal
 
 from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
-from harness.lab.guard import Room, created, created_directory
+from harness.lab.guard import Room, Writable, created, created_directory
 from harness.lab.pin import MOUNT_DIRECTORY, TAG
 from harness.lab.storages import FoundStorage
 from harness.lab.transport.base import Runner
 from harness.layout import BlockSource, Sources
-from harness.layout.layers import ZFS_SHARE, list_zfs_options
+from harness.layout.regions import FIND, Need, Region
 from harness.layout.storage_files import create_in_directory
 from harness.model.layout import ZFS_PROPERTIES, Layout, OnZfs, ZfsFile, Zvol
 from harness.model.option import Effective
 from harness.untrusted import reading
 
+MIB = 1024**2
 _READ = read_script("harness.features.zfs", "read_zfs.sh")
 _GROUP = re.compile(r"(mirror|raidz[123]?)-[0-9]+")
 _OF_OTHERS = ("logs", "cache", "spares", "special", "dedup")
@@ -198,6 +200,92 @@ def count_raidz_sectors(sectors: int, disks: int, parity: int) -> int:
     """
     sectors += parity * -(-sectors // (disks - parity))
     return -(-sectors // (parity + 1)) * (parity + 1)
+
+
+ZFS_FIXED = 256 * MIB
+"""Labels, the log, and the part of a pool that ZFS reserves: at least 128 MiB."""
+ZFS_SHARE = 0.15
+"""Checksums and trees of block pointers, and the reserved part: 1/32 of a large pool."""
+
+_REMOVE_POOL = FIND + read_script("harness.features.zfs", "remove_pool.sh")
+
+
+class Pool(HostThing):
+    """A ZFS pool on the partition with the UUID `partuuid`, and the mount point of its datasets."""
+
+    kind: Literal["zfs-pool"] = "zfs-pool"
+    name: str
+    point: str
+    partuuid: str
+
+    removal: ClassVar[str] = _REMOVE_POOL
+
+    @property
+    def words(self) -> str:
+        return f"the pool {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Datasets:
+    """The volumes and files of all modes in one pool, as (mode, layout)."""
+
+    modes: tuple[tuple[str, Zvol | ZfsFile], ...]
+    region: str = "zfs"
+
+    things: ClassVar[tuple[type[HostThing], ...]] = (Pool,)
+
+    @classmethod
+    def group(cls, layouts: Sequence[tuple[str, Layout]]) -> Iterator[Datasets]:
+        modes = tuple((mode, layout) for mode, layout in layouts if isinstance(layout, Zvol | ZfsFile))
+        if modes:
+            yield cls(modes)
+
+    @property
+    def need(self) -> Need:
+        return Need(ZFS_FIXED, len(self.modes) * (1 + ZFS_SHARE))
+
+    @contextmanager
+    def build(self, log: CreationLog, region: Region, name: str, span: int) -> Iterator[Mapping[str, Sources]]:
+        device = region.device
+        pool = Pool(
+            disks=device.disks,
+            name=f"{name}-zfs",
+            point=f"{MOUNT_DIRECTORY}/{name}-zfs",
+            partuuid=region.partuuid,
+        )
+        with log.making_here(pool) as entry:
+            # Without a cache file, it is not imported at the next boot. Without -f, zpool refuses a device in use.
+            options = ["-o", "ashift=12", "-o", "cachefile=none", "-O", "atime=off", "-m", pool.point]
+            device.run(["zpool", "create", *options, pool.name, device.path], deadline=120)
+            paths = {mode: _create_dataset(device, layout, pool, mode, span) for mode, layout in self.modes}
+            log.runner.run(["udevadm", "settle", "--timeout=20"], deadline=30)
+            # The kernel does not show the device below a dataset, but the pool was just created and is in the log.
+            granted = created(log.runner, entry, list(paths.values()))
+            yield {
+                mode: Sources.same(
+                    BlockSource(paths[mode], "block" if isinstance(layout, Zvol) else "file", 0, span, grant=grant)
+                )
+                for (mode, layout), grant in zip(self.modes, granted, strict=True)
+            }
+
+
+def list_zfs_options(layout: OnZfs) -> Iterator[str]:
+    """The options of `zfs create` for the properties that this layout requests."""
+    record = "volblocksize" if isinstance(layout, Zvol) else "recordsize"
+    for name, value in {record: str(layout.record_bytes), **layout.properties}.items():
+        yield from ("-o", f"{name}={value}")
+
+
+def _create_dataset(device: Writable, layout: Zvol | ZfsFile, pool: Pool, mode: str, span: int) -> str:
+    dataset = f"{pool.name}/{mode}"
+    if isinstance(layout, Zvol):
+        device.run(["zfs", "create", "-V", str(span), *list_zfs_options(layout), dataset], deadline=60)
+        return f"/dev/zvol/{dataset}"
+    device.run(["zfs", "create", *list_zfs_options(layout), dataset], deadline=60)
+    path = f"{pool.point}/{mode}/disk.raw"
+    # Not allocated: each write goes to a new place anyway.
+    device.run(["truncate", "-s", str(span), path], deadline=20)
+    return path
 
 
 class StoredDataset(HostThing):
