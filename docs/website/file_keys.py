@@ -12,9 +12,9 @@ from pydantic import BeforeValidator, TypeAdapter
 
 from docs.website.tables import escape, format_table, name_values, quote, read_field_docs
 from harness.feature import FeatureStorage, FeatureTables, ModeKeys, list_brought
-from harness.lab.inventory import SecretSource, StatedArray
+from harness.lab.inventory import ApiSpec, SecretSource, StatedArray
 from harness.lab.lab_file import DiskKeys, HostKeys, LabKeys
-from harness.lab.lab_schema import ApiKeys, GuestKeys, StorageKeys
+from harness.lab.lab_schema import GuestKeys, StorageKeys
 from harness.model.guest import OPTIONS_TABLE
 from harness.model.mode import Budget, Mode
 from harness.model.workloads import Profile
@@ -48,7 +48,7 @@ def _of_scenarios() -> Iterator[str]:
 def _of_labs() -> Iterator[str]:
     yield from _table("Lab file", _rows(LabKeys), _rows_of_features(in_lab=True))
     yield from _table("`[host.NAME]`", _rows(HostKeys))
-    yield from _table("`[host.NAME.api]`", _rows(ApiKeys))
+    yield from _table("`[host.NAME.api]`", _rows(ApiSpec))
     yield from _table("The key of `secret`", _rows(SecretSource))
     options = tuple(OPTIONS_TABLE.model_fields)
     yield from _table("`[host.NAME.guest]`, beside the options", _rows(GuestKeys, leave_out=options))

@@ -6,15 +6,18 @@ On a storage in use, a run creates only its own volumes. Arrays that are there a
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from harness.config.names import choices, one_line, plain_name
+from harness.config.names import absolute_path, choices, one_line, plain_name
+from harness.config.problems import matching
 from harness.errors import ConfigError
 from harness.feature import FeatureStorage, list_brought
 from harness.model.base import Chunk, RaidLevel
@@ -146,22 +149,72 @@ class SecretSource(Discreet):
         return self.named[0][1]
 
 
-@dataclass(frozen=True, slots=True)
-class ApiSpec:
-    """The connection to the node's API. `token` is the name of a token of `user`; without it the secret is a password.
+def _without_login(value: object) -> object:
+    """Mask a name and a password in a URL. Such a URL is refused, and messages must not show it."""
+    return re.sub(r"//.*@", f"//{MASK}@", value) if isinstance(value, str) else value
 
-    The certificate must have the `fingerprint` (SHA-256, in hex with colons). Without it, `ca_file` checks the
-    certificate. If both are None, the system's CAs check it.
-    """
 
-    host: str
-    port: int
-    node: str
-    user: str
-    secret: SecretSource
-    token: str | None = None
-    ca_file: Path | None = None
-    fingerprint: str | None = None
+def _without_value(value: object) -> object:
+    """Mask the value of a token in the text `NAME=VALUE`, which people may copy as a whole."""
+    return re.sub("=.*", f"={MASK}", value) if isinstance(value, str) else value
+
+
+def _no_text(value: object) -> object:
+    """Remove a secret that somebody wrote instead of the table with its source."""
+    return {} if isinstance(value, str) else value
+
+
+def _url(text: str) -> str:
+    example = 'allowed: for example "https://192.0.2.9:8006"'
+    parts = urlsplit(text)
+    if parts.scheme != "https" or not parts.hostname or parts.path not in ("", "/") or parts.username:
+        raise ValueError(example)
+    try:
+        has_port = parts.port != 0
+    except ValueError:
+        has_port = False
+    if not has_port:
+        raise ValueError(f"its port is not a number from 1 to 65535; {example}")
+    return text
+
+
+def _user(text: str) -> str:
+    if "!" in text:
+        raise ValueError("contains a token; allowed: the user alone, and the token's name under `token`")
+    if "@" not in text.strip("@"):
+        raise ValueError('allowed: a name with its realm, for example "root@pam"')
+    return text
+
+
+_TokenName = Annotated[str, matching("[A-Za-z][A-Za-z0-9._-]+", "a letter, then letters, digits, `.`, `_` and `-`")]
+_FINGERPRINT = "32 bytes, each of two hexadecimal digits, with a colon between them, for example `0A:1B:...`"
+
+
+class ApiSpec(Discreet):
+    """`[host.NAME.api]`: the connection to the node's API. Without `token`, the secret is a password."""
+
+    url: Annotated[str, AfterValidator(_url), BeforeValidator(_without_login)]
+    """The URL of the API, for example `"https://192.0.2.9:8006"`. The default port is 8006."""
+    node: Annotated[str, matching("[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?", "letters, digits and, between them, `-`")]
+    """The node's name in its cluster."""
+    user: Annotated[str, AfterValidator(_user)] = ROOT
+    """The user to log in as."""
+    token: Annotated[_TokenName | None, BeforeValidator(_without_value)] = None
+    """The name of an API token of that user, without `user!`. Then `secret` is the value of the token."""
+    secret: Annotated[SecretSource, BeforeValidator(_no_text)]
+    """Where the password or the value of the token is stored. Never write the secret itself here."""
+    ca_file: Annotated[Path | None, BeforeValidator(absolute_path)] = None
+    """The CA that signed the certificate: `/etc/pve/pve-root-ca.pem` of the node; without it, the system's CAs."""
+    fingerprint: Annotated[str, matching("([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}", _FINGERPRINT)] | None = None
+    """The SHA-256 of the certificate itself, as `pvenode cert info` prints it, instead of `ca_file`."""
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or API_PORT
 
     @property
     def who(self) -> str:

@@ -17,6 +17,7 @@ from harness.feature import FeatureTables, embedded_lab, list_brought
 from harness.lab.inventory import (
     LIBVIRT,
     AnyDisk,
+    ApiSpec,
     DiskByFile,
     DiskById,
     DiskByStorage,
@@ -33,7 +34,6 @@ from harness.lab.inventory import (
 )
 from harness.lab.lab_schema import (
     Address,
-    ApiKeys,
     BackingFile,
     DiskLink,
     Endurance,
@@ -45,7 +45,7 @@ from harness.lab.lab_schema import (
     ProfileName,
     StorageKeys,
     Word,
-    api_spec,
+    check_api,
     check_borrowed_vm,
     check_guest_rules,
     check_references,
@@ -139,7 +139,7 @@ class HostKeys(TomlTable):
     """The host's public key, as `ssh-keyscan -t ed25519 HOST` prints it; without it, that of the first contact."""
     fio: HostFile | None = None
     """The program that measures the host; without it, the one that the host finds."""
-    api: ApiKeys | None = None
+    api: ApiSpec | None = None
     """The node's API: required with `proxmox`."""
     guest: GuestKeys | None = None
     """The size and placement of guests on the host, and how to create them on a node."""
@@ -279,7 +279,7 @@ def _make_hypervisor(where: str, table: HostKeys, problems: list[str]) -> Hyperv
         if guest is not None and guest.borrow is not None:
             require_id(f"{where}.guest", guest, problems)
             guest = guest.beside_borrowed
-        api = api_spec(f"{where}.api", table.api, problems)
+        api = check_api(f"{where}.api", table.api, problems)
         if api is None:
             return LIBVIRT
         return ProxmoxSpec(api, check_guest_rules(f"{where}.guest", guest or GuestKeys(), problems), borrowed)

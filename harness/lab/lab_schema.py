@@ -12,26 +12,19 @@ from functools import cache
 from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv6Address, NetmaskValueError
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
 from harness.config.names import absolute_path, choices, one_line, plain_name, word
-from harness.config.problems import matching
 from harness.errors import ConfigError
 from harness.feature import FeatureStorage, list_brought
 from harness.lab.inventory import (
-    API_PORT,
-    MASK,
-    ROOT,
     ApiSpec,
     BorrowedVm,
-    Discreet,
     DiskByStorage,
     GuestRules,
     Network,
     Reach,
-    SecretSource,
     StatedArray,
     VmLogin,
     storage_kinds,
@@ -171,87 +164,17 @@ FileSize = Annotated[int, BeforeValidator(_file_size)]
 Endurance = Annotated[int, BeforeValidator(_endurance)]
 
 
-def _without_login(value: object) -> object:
-    """Mask a name and a password in a URL. Such a URL is refused, and messages must not show it."""
-    return re.sub(r"//.*@", f"//{MASK}@", value) if isinstance(value, str) else value
-
-
-def _without_value(value: object) -> object:
-    """Mask the value of a token in the text `NAME=VALUE`, which people may copy as a whole."""
-    return re.sub("=.*", f"={MASK}", value) if isinstance(value, str) else value
-
-
-def _no_text(value: object) -> object:
-    """Remove a secret that somebody wrote instead of the table with its source."""
-    return {} if isinstance(value, str) else value
-
-
-def _url(text: str) -> str:
-    example = 'allowed: for example "https://192.0.2.9:8006"'
-    parts = urlsplit(text)
-    if parts.scheme != "https" or not parts.hostname or parts.path not in ("", "/") or parts.username:
-        raise ValueError(example)
-    try:
-        has_port = parts.port != 0
-    except ValueError:
-        has_port = False
-    if not has_port:
-        raise ValueError(f"its port is not a number from 1 to 65535; {example}")
-    return text
-
-
-def _user(text: str) -> str:
-    if "!" in text:
-        raise ValueError("contains a token; allowed: the user alone, and the token's name under `token`")
-    if "@" not in text.strip("@"):
-        raise ValueError('allowed: a name with its realm, for example "root@pam"')
-    return text
-
-
-_TokenName = Annotated[str, matching("[A-Za-z][A-Za-z0-9._-]+", "a letter, then letters, digits, `.`, `_` and `-`")]
-_FINGERPRINT = "32 bytes, each of two hexadecimal digits, with a colon between them, for example `0A:1B:...`"
-
-
-class ApiKeys(Discreet):
-    """`[host.NAME.api]`."""
-
-    url: Annotated[str, AfterValidator(_url), BeforeValidator(_without_login)]
-    """The URL of the API, for example `"https://192.0.2.9:8006"`. The default port is 8006."""
-    node: Annotated[str, matching("[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?", "letters, digits and, between them, `-`")]
-    """The node's name in its cluster."""
-    user: Annotated[str, AfterValidator(_user)] = ROOT
-    """The user to log in as."""
-    token: Annotated[_TokenName | None, BeforeValidator(_without_value)] = None
-    """The name of an API token of that user, without `user!`. Then `secret` is the value of the token."""
-    secret: Annotated[SecretSource, BeforeValidator(_no_text)]
-    """Where the password or the value of the token is stored. Never write the secret itself here."""
-    ca_file: Annotated[Path | None, BeforeValidator(absolute_path)] = None
-    """The CA that signed the certificate: `/etc/pve/pve-root-ca.pem` of the node; without it, the system's CAs."""
-    fingerprint: Annotated[str, matching("([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}", _FINGERPRINT)] | None = None
-    """The SHA-256 of the certificate itself, as `pvenode cert info` prints it, instead of `ca_file`."""
-
-
-def api_spec(where: str, table: ApiKeys | None, problems: list[str]) -> ApiSpec | None:
+def check_api(where: str, api: ApiSpec | None, problems: list[str]) -> ApiSpec | None:
     """The connection. If the table is not valid, `problems` gets a message for each key; the result may be None."""
-    if table is None:
+    if api is None:
         problems.append(f'{where}: missing; a host of kind "proxmox" needs it')
         return None
-    if len(table.secret.named) != 1:
+    if len(api.secret.named) != 1:
         problems.append(f"{where}.secret: allowed: exactly one of env, file and keyring")
         return None
-    if table.ca_file and table.fingerprint:
+    if api.ca_file and api.fingerprint:
         problems.append(f"{where}.fingerprint: cannot be used with {where}.ca_file; allowed: one of the two")
-    parts = urlsplit(table.url)
-    return ApiSpec(
-        host=parts.hostname or "",
-        port=parts.port or API_PORT,
-        node=table.node,
-        user=table.user,
-        secret=table.secret,
-        token=table.token,
-        ca_file=table.ca_file,
-        fingerprint=table.fingerprint,
-    )
+    return api
 
 
 def find_array_problems(where: str, array: StatedArray | None) -> Iterator[str]:

@@ -80,7 +80,9 @@ class Node:
 
     def left(self) -> str:
         """All that runs could leave on the node, as its API and its shell tell it."""
-        spec = ApiSpec("127.0.0.1", self.port, "pve", ROOT_USER, SecretSource(env="PVE_PASSWORD"), None, self.authority)
+        url, secret = f"https://127.0.0.1:{self.port}", SecretSource(env="PVE_PASSWORD")
+        given = {"url": url, "node": "pve", "user": ROOT_USER, "secret": secret, "ca_file": str(self.authority)}
+        spec = ApiSpec.model_validate(given)
         client = Client(spec, Secret(PASSWORD), "pve1")
         try:
             guests = [each["vmid"] for kind in ("qemu", "lxc") for each in client.get(f"nodes/pve/{kind}")]

@@ -78,7 +78,9 @@ class OwnVm:
 @contextmanager
 def own_vm(node: Node, disk_mib: int) -> Iterator[OwnVm]:
     """A running VM of somebody else, which boots the guest image and has a disk of its own with random data."""
-    spec = ApiSpec("127.0.0.1", node.port, "pve", ROOT_USER, SecretSource(env="PVE_PASSWORD"), None, node.authority)
+    url, secret = f"https://127.0.0.1:{node.port}", SecretSource(env="PVE_PASSWORD")
+    given = {"url": url, "node": "pve", "user": ROOT_USER, "secret": secret, "ca_file": str(node.authority)}
+    spec = ApiSpec.model_validate(given)
     with ExitStack() as stack:
         lab = stack.enter_context(opened())
         client = Client(spec, Secret(PASSWORD), "pve1")

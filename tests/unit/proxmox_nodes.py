@@ -26,13 +26,13 @@ UPID = "UPID:pve:00004F28:00057F17:6B0027C0:qmcreate:140:root@pam:"
 
 def api_spec(port: int, authority: Path | None = None, **changes: Any) -> ApiSpec:
     given: dict[str, Any] = {
-        "host": "127.0.0.1",
-        "port": port,
+        "url": f"https://127.0.0.1:{port}",
         "node": "pve",
         "user": "root@pam",
         "secret": SecretSource(env="UNUSED"),
-        "ca_file": authority,
     }
+    if authority is not None:
+        given["ca_file"] = str(authority)
     return ApiSpec(**(given | changes))
 
 

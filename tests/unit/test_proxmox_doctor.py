@@ -31,8 +31,8 @@ DOCS = (Path(__file__).parents[2] / "docs" / "proxmox.md").read_text(encoding="u
 DISK = DiskById("optane", "/dev/disk/by-id/absent", "PHM1", destroy=True)
 STORAGES: Mapping[StoredLayout, str] = {"lvm-thin": "local-lvm"}
 STORED = DiskByStorage("vmstore", STORAGES)
-NODE = ProxmoxSpec(ApiSpec("192.0.2.9", 8006, "pve", "root@pam", SecretSource(env="X")), GuestRules())
-TOKEN = replace(NODE, api=replace(NODE.api, user="bench@pve", token="voh"))
+NODE = ProxmoxSpec(ApiSpec(url="https://192.0.2.9", node="pve", secret=SecretSource(env="X")), GuestRules())
+TOKEN = replace(NODE, api=NODE.api.model_copy(update={"user": "bench@pve", "token": "voh"}))
 HOST = HostSpec("node1", "proxmox", ssh=None, disks=(DISK,), hypervisor=NODE, stored=(STORED,))
 
 

@@ -71,7 +71,7 @@ FACTS = {
 """What was observed of Proxmox VE 9.2, and the test that holds the backend to it."""
 TESTS = Path(__file__).parent
 MIB = 1024**2
-API = ApiSpec("192.0.2.9", 8006, "pve", "root@pam", SecretSource(env="X"))
+API = ApiSpec(url="https://192.0.2.9", node="pve", secret=SecretSource(env="X"))
 
 
 @pytest.mark.parametrize(("fact", "test"), FACTS.items(), ids=FACTS)
@@ -201,7 +201,7 @@ def test_without_the_right_to_see_all_storages_no_disk_counts_as_free(node: Node
 
 def test_a_calibration_without_the_password_of_root_is_refused_before_it_starts() -> None:
     disk = DiskById("optane", LINK, "PHM1", destroy=True)
-    token = ProxmoxSpec(replace(API, user="bench@pve", token="voh"), GuestRules())
+    token = ProxmoxSpec(API.model_copy(update={"user": "bench@pve", "token": "voh"}), GuestRules())
     host = HostSpec("pve1", "proxmox", ssh=None, disks=(disk,), hypervisor=ProxmoxSpec(API, GuestRules()))
     assert choose_disk(host, None) == "optane"
     with pytest.raises(ConfigError, match=r"only from root@pam with a password, not from bench@pve!voh") as error:

@@ -57,8 +57,14 @@ def test_a_node_is_its_api_its_guests_and_its_disks(tmp_path: Path) -> None:
     (node,) = load(tmp_path, GOOD).hosts
     assert node.proxmox is not None
     assert node.proxmox.api == ApiSpec(
-        "pve1.example", 8443, "pve1", "bench@pve", SecretSource(env="PVE_TOKEN"), "voh", None, PIN
+        url="https://pve1.example:8443",
+        node="pve1",
+        user="bench@pve",
+        secret=SecretSource(env="PVE_TOKEN"),
+        token="voh",
+        fingerprint=PIN,
     )
+    assert (node.proxmox.api.host, node.proxmox.api.port) == ("pve1.example", 8443)
     assert node.proxmox.guest == GuestRules(
         bridge="vmbr1",
         vmids=(900, 909),

@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +128,7 @@ def test_a_user_other_than_root_may_log_in_with_a_password(tmp_path: Path) -> No
     iso.write_bytes(b"\0" * 4096)
     with token_with(ROLES, tmp_path) as (root, token, shell):
         shell.node.accounts.users["bench@pve"].password = "of the bench"
-        changed = replace(token.spec, token=None)
+        changed = token.spec.model_copy(update={"token": None})
         client = Client(changed, Secret("of the bench"), "node1")
         try:
             shell.node.faults.add(Fault("ticket-expired", "POST .*/disks/lvm"))
