@@ -241,8 +241,18 @@ def suggest_action(blame: Blame) -> str:
     if layer in (ResponsibleLayer.VIRTUALISATION, ResponsibleLayer.BOTH):
         return _suggest_attachment(blame)
     if layer is ResponsibleLayer.UNDECIDED:
-        return "measure for longer: so far, there may be no loss, or either layer may cause it"
+        return f"measure for longer: {_say_open(blame)}"
     return ""
+
+
+def _say_open(blame: Blame) -> str:
+    """What the intervals leave open where no layer is shown to be responsible."""
+    low = blame.overhead.low
+    if low is None or low <= 0:
+        return "so far, no loss is shown"
+    if blame.metric.startswith("sync") and low < 1:
+        return "so far, the disk or the VM may have more of the latency"
+    return "so far, either layer may cause the loss"
 
 
 def _describe_throughput(blame: Blame) -> str:

@@ -387,6 +387,22 @@ def test_a_slow_layout_is_named_instead_of_the_attachment() -> None:
 
 
 @pytest.mark.parametrize(
+    ("twin", "guest", "noise", "said"),
+    [
+        (170_000.0, 120_000.0, 0.3, "so far, either layer may cause the loss"),
+        (198_000.0, 196_000.0, 0.2, "so far, no loss is shown"),
+    ],
+)
+def test_what_is_undecided_is_said_and_a_loss_that_is_shown_is_not_denied(
+    twin: float, guest: float, noise: float, said: str
+) -> None:
+    run = a_run((mode("thin", LvmThin()),), {"thin": guest}, twin=twin, noise=noise, rounds=10)
+    details = headline_of(section_of(run)).details
+    assert details[0].startswith("`thin`: which layer is responsible is undecided")
+    assert details[1] == f"Next: measure for longer: {said}."
+
+
+@pytest.mark.parametrize(
     ("host", "guest", "said"),
     [
         (11.6e-3, 12.4e-3, "the disk is responsible, not the VM"),
@@ -407,6 +423,8 @@ def test_fsync_in_the_guest_and_on_the_host_says_which_side_is_responsible(
     assert ("The host alone is above the 10 ms" in details) == (host > 10e-3)
     assert ("The guest is above the 10 ms that etcd wants, the host is not." in details) == (host < 10e-3 < guest)
     assert said in page(run).text
+    if "undecided" in said:
+        assert "Next: measure for longer: so far, the disk or the VM may have more of the latency." in details
 
 
 # --- the page ---
