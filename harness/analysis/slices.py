@@ -100,9 +100,7 @@ def find_carry_over(observations: Sequence[Observation]) -> CarryOver:
         raise ValueError("carry-over needs the finite logarithms of values")
     used = _select_usable(observations)
     causes = sorted({observation.previous for observation in used if observation.previous is not None})
-    if len(causes) < 2:
-        return CarryOver(None, None, None, len(used))
-    return _compare_fits(used, causes)
+    return _compare_fits(used, causes) if len(causes) >= 2 else CarryOver(None, None, None, len(used))
 
 
 def _select_usable(observations: Sequence[Observation]) -> list[Observation]:
@@ -130,7 +128,8 @@ def _compare_fits(used: Sequence[Observation], causes: Sequence[str]) -> CarryOv
     without = np.hstack([_make_indicators([observation.block for observation in used]), _make_indicators(arms)])
     others = np.array([observation.after_other_job for observation in used], dtype=float)[:, None]
     after = np.hstack([_make_indicators([observation.previous for observation in used]), others])
-    weights = _compute_weights(arms, values - _fit_values(without, values))[:, None]
+    residuals = values - without @ np.linalg.lstsq(without, values, rcond=None)[0]
+    weights = _compute_weights(arms, residuals)[:, None]
     # The values and the indicators of what ran before, both without what blocks and arms explain.
     columns = weights * np.hstack([values[:, None], after])
     fit, _, fewer, _ = np.linalg.lstsq(weights * without, columns, rcond=None)
@@ -170,18 +169,13 @@ def _make_indicators(labels: Sequence[object]) -> Floats:
     return matrix
 
 
-def _fit_values(matrix: Floats, values: Floats) -> Floats:
-    import numpy as np  # noqa: PLC0415
-
-    fitted: Floats = matrix @ np.linalg.lstsq(matrix, values, rcond=None)[0]
-    return fitted
-
-
 def _compute_weights(arms: Sequence[str], residuals: Floats) -> Floats:
     """The inverse of the standard deviation of each slice's arm around the fit; 1 if an arm has no spread."""
     import numpy as np  # noqa: PLC0415
 
-    squares = {arm: float(np.mean([r * r for a, r in zip(arms, residuals, strict=True) if a == arm])) for arm in arms}
+    squares = {
+        arm: float(np.mean([r * r for a, r in zip(arms, residuals, strict=True) if a == arm])) for arm in set(arms)
+    }
     if min(squares.values()) <= 1e-12 * max(squares.values()):
         return np.ones(len(arms))
     return np.array([1 / math.sqrt(squares[arm]) for arm in arms])
@@ -218,15 +212,21 @@ class Slope:
         import numpy as np  # noqa: PLC0415
         from scipy.special import stdtrit  # noqa: PLC0415
 
-        tail = (1 - confidence) / 2
-        reach = float(stdtrit(self.freedom, 1 - tail)) * self.errors
+        n, tails = self.freedom, np.array([(1 - confidence) / 2, (1 + confidence) / 2])
+        peak = math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2)) / math.sqrt(n * math.pi)
+        reach = float(stdtrit(n, tails[1])) * self.errors
         low, high = np.full(2, (self.slopes - reach).min()), np.full(2, (self.slopes + reach).max())
-        for _ in range(45):  # bisection, of both ends at once
-            middle = (low + high) / 2
-            is_above = self._compute_share_below(middle[:, None]) > (tail, 1 - tail)
-            low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
-        lower, upper = ((low + high) / 2).tolist()
-        return min(lower, self.point), max(upper, self.point)
+        ends = self.point + np.array([-1, 1]) * (self.weights @ reach)
+        # Newton's method, for both ends at once; bisection where it leads out of what is known.
+        for _ in range(45 if self.errors.any() else 0):
+            excess = self._compute_share_below(ends[:, None]) - tails
+            low, high = np.where(excess > 0, low, ends), np.where(excess > 0, ends, high)
+            densities = (1 + ((ends[:, None] - self.slopes) / self.errors) ** 2 / n) ** (-(n + 1) / 2) / self.errors
+            before, ends = ends, ends - excess / np.maximum(peak * densities @ self.weights, 1e-300)
+            ends = np.where((low <= ends) & (ends <= high), ends, (low + high) / 2)
+            if (abs(ends - before) <= 1e-13 * reach.min()).all():
+                break
+        return min(float(ends[0]), self.point), max(float(ends[1]), self.point)
 
     def _compute_share_below(self, values: float | Floats) -> Floats:
         """Of a value, or of each row of a column of values."""

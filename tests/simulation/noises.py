@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.signal import lfilter
 
 from tests.simulation.campaigns import Floats
 
@@ -21,9 +20,10 @@ def autoregression(rho: float) -> Noise:
     """AR(1) in its stationary state."""
 
     def noise(chance: np.random.Generator, series: int, n: int) -> Floats:
-        innovations = chance.normal(0, 0.05, (series, n))
-        innovations[:, 1:] *= math.sqrt(1 - rho * rho)
-        found: Floats = lfilter([1], [1, -rho], innovations, axis=1)
-        return found
+        values = chance.normal(0, 0.05, (series, n))
+        values[:, 1:] *= math.sqrt(1 - rho * rho)
+        for at in range(1, n):
+            values[:, at] += rho * values[:, at - 1]
+        return values
 
     return noise
