@@ -2,7 +2,7 @@
 
 Nothing is measured here: the lab's one host is a closed port of this machine, and where cells have outcomes, their
 rounds are played back (`recorded_campaign`). Each run is a process of its own (`warm_pytest`). What only a new Python
-shows, the workers of xdist show.
+shows, the workers of `--numprocesses` show.
 """
 
 from __future__ import annotations
@@ -428,7 +428,7 @@ def test_an_unreachable_host_is_an_error_if_the_lab_is_required(run: Run) -> Non
 
 @pytest.mark.usefixtures("_images")
 def test_two_workers_leave_all_cells_of_a_host_to_one_of_them(run: Run, pytester: pytest.Pytester) -> None:
-    result = run("-n", "2", "-v")
+    result = run("--numprocesses=2", "-v")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(skipped=8)
     workers = [line[:5] for line in result.outlines if line.startswith("[gw") and "SKIPPED" in line]

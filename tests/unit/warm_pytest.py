@@ -2,8 +2,8 @@
 
 `python -m tests.unit.warm_pytest` reads a request per line, and answers each with the id of the process and, when that
 has ended, with its exit status. A run is a process of its own, with directory, environment, arguments and output as
-given. Only the plugin itself, pytest's other plugins and the user's files are imported in the run, because pytest must
-be the first to import them.
+given; so are the workers of `-n 2`, while those of `--numprocesses=2` are new Pythons. Only the plugin itself, pytest's
+other plugins and the user's files are imported in the run, because pytest must be the first to import them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from harness.report.html import write_report
 from harness.results import RunStore
 from harness.scenario.load import load_scenario
 from tests.build import RUN_ID, synthetic_run
+from tests.unit.forked_workers import fork_workers
 from tests.unit.processes import has_ended
 
 ROOT = Path(__file__).parents[2]
@@ -167,6 +168,8 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             _become(request)
+            if "-n" in request.arguments:
+                fork_workers(Path(request.directory, "python"))
             runpy.run_module("pytest", run_name="__main__", alter_sys=True)
             raise AssertionError("pytest ends its process")
         print(child, flush=True)  # noqa: T201
