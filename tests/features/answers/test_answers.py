@@ -389,7 +389,7 @@ def test_a_slow_layout_is_named_instead_of_the_attachment() -> None:
 @pytest.mark.parametrize(
     ("twin", "guest", "noise", "said"),
     [
-        (170_000.0, 120_000.0, 0.3, "so far, either layer may cause the loss"),
+        (200_000.0, 120_000.0, 0.4, "so far, either layer may cause the loss"),
         (198_000.0, 196_000.0, 0.2, "so far, no loss is shown"),
     ],
 )
