@@ -4,12 +4,12 @@ PYTEST_DONT_REWRITE: pytest would rewrite the assertions of a package with an en
 """
 
 
-def main() -> int:
-    """The console script `virt-overhead`. Nothing is imported before Ctrl-C is handled."""
+def main(module: str = "harness.cli", function: str = "main") -> int:
+    """The console script `virt-overhead`, or another program. Nothing is imported before Ctrl-C is handled."""
     try:
-        from harness.cli import main as run_command  # noqa: PLC0415
+        from importlib import import_module  # noqa: PLC0415
 
-        return run_command()
+        return int(getattr(import_module(module), function)())
     except KeyboardInterrupt:
         import sys  # noqa: PLC0415
 

@@ -80,8 +80,7 @@ def open_regular(path: Path, *, flags: int = 0, pipes: bool = False) -> IO[bytes
 
 STORED_BYTES = 16 << 20
 """More than any file of a cache or state directory has, except for images."""
-PIPE_SECONDS = 10.0
-"""How long a pipe may be silent."""
+PIPE_SECONDS = 10.0  # for which a pipe may be silent
 
 
 def read_regular(path: Path, *, most_bytes: int = STORED_BYTES, flags: int = 0, pipes: bool = False) -> bytes:

@@ -31,6 +31,9 @@ from harness.terminal import unfiltered
 if TYPE_CHECKING:
     from harness.lab.inventory import HostSpec, Inventory
 
+_START = "import harness, sys; sys.argv[0] = 'pytest'; sys.exit(harness.main('pytest', 'console_main'))"
+PYTEST = (sys.executable, "-P", "-c", _START)  # Ctrl-C ends it with one line also while it is imported
+
 
 def add_run(commands: Any) -> None:
     run = commands.add_parser(
@@ -49,9 +52,8 @@ def _run(options: argparse.Namespace) -> NoReturn:
 
 def measure(arguments: Sequence[str]) -> NoReturn:
     """Replace this process by pytest on the shipped test body. The user's project is the current directory."""
-    command = [sys.executable, "-P", "-m", "pytest", *pytest_arguments(Path.cwd(), arguments)]
     sys.stdout.flush()
-    os.execv(sys.executable, command)
+    os.execv(sys.executable, [*PYTEST, *pytest_arguments(Path.cwd(), arguments)])
 
 
 def pytest_arguments(project: Path, arguments: Sequence[str], cells: Sequence[str] = ()) -> list[str]:

@@ -200,8 +200,7 @@ class Engine:
 
     def list_begun(self) -> list[str]:
         """The directories of the runs that have begun to measure, and did not end."""
-        stores = [campaign.store for campaign in self._campaigns.values()]
-        return [str(store.path) for store in stores if store.journal_path.exists()]
+        return [str(run.store.path) for run in self._campaigns.values() if run.store.journal_path.exists()]
 
     def _end(self, campaign: Campaign, *, interrupted: bool) -> None:
         run = campaign.close(interrupted=interrupted)

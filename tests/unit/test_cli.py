@@ -16,6 +16,7 @@ import libvirt
 import pytest
 
 from harness.cli import main, runs
+from harness.cli.runs import PYTEST
 from harness.config.names import RunId
 from harness.features.embedded.lab_host import LabMachine, LabMachineState
 from harness.lab.created import CreationLog, Processes, read_log
@@ -305,16 +306,23 @@ import os, signal, sys
 
 class Finder:
     def find_spec(self, name, path, target=None):
-        if name == "harness.cli.runs":
+        if name == "{module}":
             os.kill(os.getpid(), signal.SIGINT)
 
-from harness import main
 sys.meta_path.insert(0, Finder())
-sys.exit(main())
 """
 
 
-def test_ctrl_c_before_a_command_is_loaded_ends_it_with_one_line() -> None:
-    command = [sys.executable, "-c", _INTERRUPTED_WHILE_IT_IMPORTS, "report"]
+@pytest.mark.parametrize(
+    ("module", "start"),
+    [
+        ("harness.cli.runs", "import harness; sys.exit(harness.main())"),
+        ("_pytest.approx", PYTEST[-1]),
+        ("harness.model.mode", PYTEST[-1]),
+    ],
+)
+def test_ctrl_c_before_a_command_is_loaded_ends_it_with_one_line(module: str, start: str) -> None:
+    begin = _INTERRUPTED_WHILE_IT_IMPORTS.format(module=module) + start
+    command = [sys.executable, "-c", begin, *(["-p", "harness.plugin"] if "pytest" in start else ["report"])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "virt-overhead: interrupted\n")

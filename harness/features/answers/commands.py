@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.common import REPORTS, add_json, add_run_argument, number_from, print_json
-from harness.cli.runs import pytest_arguments
+from harness.cli.runs import PYTEST, pytest_arguments
 from harness.errors import ConfigError, HarnessError
 
 NOT_HELD = 3
@@ -110,7 +110,7 @@ def _measure_again(options: argparse.Namespace, store: Any, run: Any, cells: lis
     arguments += [f"--reports={reports}", *(f"--scenarios={path}" for path in options.scenarios)]
     arguments += [f"--lab={options.lab}"] if options.lab else []
     before = {path.parent for path in reports.glob("*/results.json")}
-    command = [sys.executable, "-P", "-m", "pytest", *pytest_arguments(Path.cwd(), arguments, cells)]
+    command = [*PYTEST, *pytest_arguments(Path.cwd(), arguments, cells)]
     sys.stdout.flush()
     # Budgets do not matter here, so neither does the exit status. Only the differences between the modes do.
     status = subprocess.run(command, check=False, stdout=sys.stderr if options.json else None).returncode

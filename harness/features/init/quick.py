@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from harness.cli.runs import pytest_arguments
+from harness.cli.runs import PYTEST, pytest_arguments
 from harness.errors import ConfigError
 from harness.features.init.commands import InitRequest
 from harness.features.init.disks import Offers, StorageOffer, show
@@ -74,7 +74,7 @@ def measure_quickly(request: QuickRequest) -> NoReturn:
     sys.stdout.flush()
     options = [f"--lab={lab}", f"--reports={request.reports.absolute()}", "--profile=smoke", "-q", "--no-header"]
     options += ["-k", select_cells(storage, host_only=request.host_only), *request.arguments]
-    command = [sys.executable, "-P", "-m", "pytest", *pytest_arguments(Path.cwd(), options)]
+    command = [*PYTEST, *pytest_arguments(Path.cwd(), options)]
     os.execve(sys.executable, command, environment)
 
 

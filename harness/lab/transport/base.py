@@ -193,9 +193,8 @@ def outputs() -> tuple[Output, Output]:
 
 def in_words(argv: Sequence[str]) -> str:
     """A command for messages: a script shows its first words only, and of many arguments only the first are shown."""
-    if argv[0] == "env":
-        argv = list(dropwhile(lambda word: "=" in word, argv[1:]))
-    if list(argv[:2]) == ["sh", "-c"] and WRAPPED in argv:
+    argv = list(dropwhile(lambda word: word == "env" or "=" in word, argv))
+    if argv[:2] == ["sh", "-c"] and WRAPPED in argv:
         argv = argv[argv.index(WRAPPED) + 1 :]
     words = [word if len(word) <= _LONGEST_WORD else f"{' '.join(word.split())[:_LONGEST_WORD]}..." for word in argv]
     most = min(len(words), _MOST_WORDS)
@@ -264,10 +263,9 @@ def failed(runner_name: str, done: Completed) -> HostError:
     return HostError(f"{runner_name}: {why}", hint=suggest_remedy(runner_name, why))
 
 
-def suggest_remedy(runner_name: str, printed: str) -> str | None:
+def suggest_remedy(machine: str, printed: str) -> str | None:
     """What to do about an error of the system in what a command printed; None if there is none."""
-    known = (remedy for texts, remedy in _REMEDIES if any(text in printed for text in texts))
-    return next((remedy.format(runner_name) for remedy in known), None)
+    return next((remedy.format(machine) for texts, remedy in _REMEDIES if any(text in printed for text in texts)), None)
 
 
 def overdue(runner_name: str, command: str, deadline: float, *, outcome: str) -> HostError:
