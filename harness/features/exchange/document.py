@@ -23,6 +23,8 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from harness.errors import MeasurementError
 from harness.features.exchange.normal_form import (
+    NEWER,
+    NOTHING,
     REMEDY,
     Printed,
     derive_read_share,
@@ -69,11 +71,6 @@ class _Line:
     depths: tuple[float, ...]
 
 
-def is_terse_form(text: str) -> bool:
-    """Whether the text has a line of fio's terse output."""
-    return _LINE.search(text) is not None
-
-
 def read_terse_form(text: str, source: str, written: float) -> tuple[Printed, ...]:
     """Each report of fio in the text, in their order. `written` (seconds since 1970) is when the file was.
 
@@ -106,7 +103,7 @@ def _parse_line(match: re.Match[str], where: str) -> _Line:
     if not version.startswith("fio-3."):
         raise MeasurementError(
             f"{where} is of {version}, which cannot be read",
-            hint="measure with fio 3.16 or later (the output of 3.0 to 3.15 can also be read)",
+            hint=NEWER,
         )
     fields = match["rest"].split(";")
     sides = _SIDES.get(form, ())
@@ -358,7 +355,6 @@ def _list_jobs(document: object) -> Iterator[Mapping[str, Any]]:
 
 
 _YEAR_9999_MS = 253_370_764_800_000
-_NEWER = "measure with fio 3.16 or later (the output of 3.0 to 3.15 can also be read)"
 _EARLY = re.compile(r"fio-3\.([0-9]|1[0-5])(?![0-9])")
 _TIME_OF_NO_FILE = 86400.0
 _ALSO_TERSE = "the file also has fio's terse output of the same jobs (--output-format), which is not used"
@@ -393,12 +389,6 @@ class _Trims(Direction):
     lat_ns: Latency = Latency(mean=0.0)
 
 
-_NO_LATENCY = {"mean": 0.0}
-_NOTHING = {"io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0, "total_ios": 0} | dict.fromkeys(
-    ("slat_ns", "clat_ns", "lat_ns"), _NO_LATENCY
-)
-
-
 class ReportedJob(JobEntry):
     """One entry of fio's jobs: a process, or with `group_reporting` all processes of a job together.
 
@@ -424,7 +414,7 @@ class ReportedJob(JobEntry):
     @classmethod
     def _of_both_directions(cls, data: Any) -> Any:
         if isinstance(data, dict) and "mixed" in data and "read" not in data:
-            return {**data, "read": data["mixed"], "write": _NOTHING, "unified": True}
+            return {**data, "read": data["mixed"], "write": NOTHING, "unified": True}
         return data
 
     @property
@@ -494,7 +484,7 @@ def _read_text_forms(text: str, source: str, written: float) -> tuple[Printed, .
         return tuple(
             replace(printed, remarks=(*printed.remarks, _ALSO_TERSE)) for printed in read_normal_form(text, source)
         )
-    if is_terse_form(text):
+    if _LINE.search(text):
         return read_terse_form(text, source, written)
     return read_normal_form(text, source) if is_normal_form(text) else ()
 
@@ -508,10 +498,7 @@ def _parse_document(printed: Printed, source: str) -> Document:
             )
         version = printed.values["fio version"]
         if not isinstance(version, str) or not version.startswith("fio-3."):
-            raise MeasurementError(
-                f"{source} is of {quoted(str(version))}, which cannot be read",
-                hint=_NEWER,
-            )
+            raise MeasurementError(f"{source} is of {quoted(str(version))}, which cannot be read", hint=NEWER)
         document = _DOCUMENT.validate_python(printed.values)
     jobs = tuple(
         _parse_job(_complete(entry, document), f"{source}: jobs.{number}", document.version)
@@ -536,7 +523,7 @@ def _parse_job(entry: object, source: str, version: str) -> ReportedJob:
             f"{source}: fio's job {str(entry.get('jobname'))[:60]} failed with error {str(failed)[:40]}",
             hint="find out why in fio's messages, and measure again",
         )
-    hint = _NEWER if _EARLY.match(version) else REMEDY
+    hint = NEWER if _EARLY.match(version) else REMEDY
     with reading(f"{source} (of {version[:40]})", MeasurementError, hint=hint):
         return _JOB.validate_python(entry)
 

@@ -207,8 +207,7 @@ def _note_arm(arm: Arm, points: Sequence[Point]) -> Iterator[str]:
     if any(point.waits_for_each for point in points):
         yield f"{arm.id}: fio's engine waits for each I/O, so each process had one in flight, not {points[0].iodepth}"
     if further := points[0].further:
-        shown = ", ".join(f"{name}={value}" if value else name for name, value in further.items())
-        yield f"{arm.id}: fio ran the job with further options: {shown}"
+        yield f"{arm.id}: fio ran the job with further options: {_show_options(further)}"
     if not all("clat_mean" in point.metrics for point in points):
         yield f"{arm.id}: fio measured no latencies"
     elif not all(point.histogram for point in points):

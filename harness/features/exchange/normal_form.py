@@ -17,6 +17,15 @@ from harness.errors import MeasurementError
 from harness.terminal import quoted
 
 REMEDY = "repair the file or measure again: fio --output-format=json+ --output=FILE"
+NEWER = "measure with fio 3.16 or later (the output of 3.0 to 3.15 can also be read)"
+MIXED = ("rw", "randrw")
+NOTHING: Mapping[str, Any] = {
+    **dict.fromkeys(("io_bytes", "bw_bytes", "runtime", "total_ios"), 0),
+    "iops": 0.0,
+    **{key: {"mean": 0.0} for key in ("slat_ns", "clat_ns", "lat_ns")},
+}
+"""A direction in which a job completed no I/O."""
+_WHOLE = "copy the whole output, from the lines with (g=0) to the end, or measure again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,6 @@ _LACKS = (
 _SECONDS_TO_NS = {"n": 1, "u": 1000, "m": 1_000_000}
 _PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-_MIXED = ("rw", "randrw")
 _SIDES = {"read": "reads", "write": "writes"}
 _USUAL_SHARE = 1.5
 _AGREE = 0.01
@@ -138,7 +146,7 @@ def read_normal_form(text: str, source: str) -> tuple[Printed, ...]:
     if not outputs:
         raise MeasurementError(
             f"{source} is fio's text output, but has no result of a job",
-            hint="copy the whole output, from the lines with (g=0) to the end, or measure again",
+            hint=_WHOLE,
         )
     return tuple(_convert_output(output, source) for output in outputs)
 
@@ -150,7 +158,7 @@ def _check_version(lines: Sequence[str], source: str) -> None:
         what = f"fio-{old}" if old else "fio 2 (its version is not in the file)"
         raise MeasurementError(
             f"{source} is fio's text output of {what}, which cannot be read",
-            hint="measure with fio 3.16 or later (the output of 3.0 to 3.15 can also be read)",
+            hint=NEWER,
         )
 
 
@@ -182,12 +190,12 @@ def _split_outputs(lines: Sequence[str], source: str) -> Iterator[_Output]:
 def _require_whole(output: _Output, source: str) -> None:
     """A copy may begin and end anywhere. After the line `issued rwts`, nothing follows that is needed."""
     for job in output.jobs:
-        mixed = any(section.name == job.name and section.options["rw"] in _MIXED for section in output.sections)
+        mixed = any(section.name == job.name and section.options["rw"] in MIXED for section in output.sections)
         whole = output.finished or job.issued or job.error
         if not whole or (mixed and not job.error and set(job.sides) != set(_SIDES)):
             raise MeasurementError(
                 f"{source} is fio's text output, and the result of job {job.name[:60]} is not whole",
-                hint="copy the whole output, from the lines with (g=0) to the end, or measure again",
+                hint=_WHOLE,
             )
 
 
@@ -255,7 +263,7 @@ class _JobLines:
 def _parse_section(match: re.Match[str], source: str) -> _RequestedSection:
     sizes = {size["side"]: (size["low"], size["high"]) for size in _SIZES.finditer(match["bs"])}
     rw = match["rw"]
-    both = rw in _MIXED or "bs_is_seq_rand" in match["bs"]
+    both = rw in MIXED or "bs_is_seq_rand" in match["bs"]
     used = [pair for side, pair in sizes.items() if both or ("write" in rw) == (side == "W")]
     distinct = {_parse_bytes(size) for pair in used for size in pair}
     where = f"{source}: job {match['name'][:60]}"
@@ -271,19 +279,16 @@ def _parse_section(match: re.Match[str], source: str) -> _RequestedSection:
 
 
 def _convert_output(output: _Output, source: str) -> Printed:
-    processes = Counter({(job.name, job.group): 0 for job in output.jobs})
+    processes: Counter[tuple[str, int]] = Counter()
     for job in output.jobs:
         processes[job.name, job.group] += job.members
-    rounded = False
     entries = []
     for job in output.jobs:
         where = f"{source}: job {job.name[:60]}"
-        if not job.error and not job.issued:
-            rounded = True
         options = _match_options(output, job, processes[job.name, job.group], where)
         entries.append(_convert_job(job, options, where))
     remarks = [_LACKS]
-    if rounded:
+    if any(not job.error and not job.issued for job in output.jobs):
         remarks.append("the line `issued rwts` is missing, so IOPS and bytes have the digits that fio printed")
     values = {
         "fio version": output.version or "fio-3.x (version not stated)",
@@ -298,11 +303,7 @@ def _match_options(output: _Output, job: _Job, processes: int, where: str) -> di
     in_group = [section for section in output.sections if section.group == job.group]
     sections = [section for section in in_group if section.name == job.name]
     if not sections:
-        _refuse(
-            where,
-            "its line with rw=, bs= and iodepth= is missing",
-            "copy the whole output, from the lines with (g=0) to the end, or measure again",
-        )
+        _refuse(where, "its line with rw=, bs= and iodepth= is missing", _WHOLE)
     names = {section.name for section in in_group}
     if job.members > 1 and names != {other.name for other in output.jobs if other.group == job.group}:
         _refuse(
@@ -317,7 +318,7 @@ def _match_options(output: _Output, job: _Job, processes: int, where: str) -> di
         options["numjobs"] = str(processes)
     if job.members > 1:
         options["group_reporting"] = ""
-    if options["rw"] in _MIXED:
+    if options["rw"] in MIXED:
         alike = [other for other in output.jobs if (other.name, other.group) == (job.name, job.group)]
         reads, writes = (sum(_count_ios(other, side) for other in alike) for side in _SIDES)
         options["rwmixread"] = str(derive_read_share(reads, writes))
@@ -350,15 +351,10 @@ def _convert_job(job: _Job, options: Mapping[str, str], where: str) -> dict[str,
     return entry
 
 
-def _convert_side(job: _Job, name: str, bs: int) -> dict[str, Any]:
+def _convert_side(job: _Job, name: str, bs: int) -> Mapping[str, Any]:
     printed = job.sides.get(name)
     if printed is None:
-        empty = {"mean": 0.0}
-        return {
-            **dict.fromkeys(("io_bytes", "bw_bytes", "runtime", "total_ios"), 0),
-            "iops": 0.0,
-            **{f"{kind}_ns": empty for kind in ("slat", "clat", "lat")},
-        }
+        return NOTHING
     seconds = printed["ms"] / 1000
     total = _count_ios(job, name)
     # The bytes have three digits. The I/Os are exact, and so are the bytes, unless the last block was shorter.

@@ -18,6 +18,7 @@ from typing import NoReturn, cast, get_args
 
 from harness.errors import MeasurementError
 from harness.features.exchange.document import Document, ReportedDirection, ReportedJob
+from harness.features.exchange.normal_form import MIXED
 from harness.measure.fio import estimate_in_flight, find_contradiction, find_histogram_contradiction
 from harness.model.job import (
     DEFAULT_BS,
@@ -69,7 +70,6 @@ def _identify_disk(name: str) -> str:
     return posixpath.normpath(directory) if directory else "."
 
 
-MIXED = ("rw", "randrw")
 PLACE = ("filename", "directory")
 _ALIASES = {
     "readwrite": "rw",
@@ -196,11 +196,8 @@ class JobSection:
 
         fio limits each process and direction separately. A limit of bytes per second is one of I/Os as well.
         """
-        limits = [limit for limit in (self._rate_iops(), self._rate()) if limit is not None]
+        limits = [limit for limit in (self._limited("rate_iops"), self._rate()) if limit is not None]
         return self.numjobs * min(limits) if limits else None
-
-    def _rate_iops(self) -> int | None:
-        return self._limited("rate_iops")
 
     def _rate(self) -> int | None:
         limited = self._limited("rate")
@@ -471,7 +468,7 @@ def _check_processes(section: JobSection) -> Iterator[str]:
 def _check_mix(section: JobSection) -> Iterator[str]:
     """Rates set the shares of reads and writes as well, so they are compared only without."""
     share = section.read_share
-    if share is None or section.rw not in MIXED or "rate" in section.options or "rate_iops" in section.options:
+    if share is None or "rate" in section.options or "rate_iops" in section.options:
         return
     if any(entry.unified for entry in section.entries):
         return

@@ -134,7 +134,9 @@ def _name_machines(document: Any) -> Iterator[tuple[str, str]]:
     """The names of hosts and VMs in the document, and what replaces each."""
     for keys, word in ((_HOST_KEYS, "host"), (_VM_KEYS, "vm")):
         names = dict.fromkeys(
-            name for name in _list_values(document, keys) if name and not _PLAIN_NAME.fullmatch(name.lower())
+            name
+            for key, name in _list_texts(document)
+            if key in keys and name and not _PLAIN_NAME.fullmatch(name.lower())
         )
         for number, name in enumerate(names, start=1):
             yield name, f"{word}{number}"
@@ -143,32 +145,25 @@ def _name_machines(document: Any) -> Iterator[tuple[str, str]]:
                 yield short, f"{word}{number}"
 
 
-def _list_serials(node: Any, key: str = "") -> Iterator[str]:
+def _list_serials(document: Any) -> Iterator[str]:
     """The serial numbers that the document states as such. They may stand elsewhere as well, in the name of a link."""
-    if isinstance(node, dict):
-        for name, value in node.items():
-            yield from _list_serials(value, name)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _list_serials(value, key)
-    elif isinstance(node, str):
-        stated = [node] if key == "serial" else [first or other for first, other in _STATED_SERIAL.findall(node)]
+    for key, text in _list_texts(document):
+        stated = [text] if key == "serial" else [first or other for first, other in _STATED_SERIAL.findall(text)]
         yield from (
             serial for serial in stated if len(serial) > 4 and serial != WITHHELD and not serial.startswith(_SIMULATED)
         )
 
 
-def _list_values(node: Any, keys: frozenset[str]) -> Iterator[str]:
-    """The texts that stand under these keys, wherever they are."""
+def _list_texts(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """The texts of a document with the keys under which they stand, alone or in a list."""
     if isinstance(node, dict):
-        for key, value in node.items():
-            if key in keys and isinstance(value, str):
-                yield value
-            else:
-                yield from _list_values(value, keys)
+        for name, value in node.items():
+            yield from _list_texts(value, name)
     elif isinstance(node, list):
         for value in node:
-            yield from _list_values(value, keys)
+            yield from _list_texts(value, key)
+    elif isinstance(node, str):
+        yield key, node
 
 
 class _Cleaner:
