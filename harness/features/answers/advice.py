@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from harness.analysis import MARGIN, METRICS, Change, Relation
-from harness.features.answers.decision import Answer, Rival, get_answers
+from harness.features.answers.decision import Answer, Rival, get_answers, select_results
 from harness.features.answers.report import (
     ModeSetting,
     answer_details,
@@ -192,7 +192,7 @@ def list_advice(run: Run) -> list[UseAdvice]:
     """One for each use of each disk that was measured."""
     advice = []
     for section in find_sections(run):
-        results = _select_results(section.cells)
+        results = select_results(section)
         for answer in get_answers(section):
             if answer.judge is not None:
                 setting = find_setting(results, answer.mode) if answer.mode else None
@@ -202,7 +202,7 @@ def list_advice(run: Run) -> list[UseAdvice]:
 
 def map_results(run: Run) -> dict[str, CellRecord]:
     """The cells of a run that may represent their modes, by id."""
-    return {cell.id: cell for section in find_sections(run) for cell in _select_results(section.cells)}
+    return {cell.id: cell for section in find_sections(run) for cell in select_results(section)}
 
 
 def describe_settings(views: Sequence[UseAdvice]) -> Iterator[str]:
@@ -237,7 +237,3 @@ def make_verified_record(view: UseAdvice, verified: Verified) -> dict[str, Any]:
         "expected": {"low": verified.low, "high": verified.high} if fresh else None,
         "inside": verified.low <= fresh.ratio <= verified.high if fresh and verified.low and verified.high else None,
     }
-
-
-def _select_results(cells: Sequence[CellRecord]) -> list[CellRecord]:
-    return [cell for cell in cells if cell.usable and not cell.is_baseline]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from statistics import fmean
@@ -86,18 +86,7 @@ def judge_throughput(cells: Sequence[CellRecord], confidence: float) -> Blame | 
     usable = tuple(cell for cell in cells if cell.job.is_saturating and "iops" in cell.metrics)
     if not usable:
         return None
-    overhead, storage, rest = _estimate_parts(usable, "iops", confidence)
-    return Blame(
-        usable[0].mode,
-        usable[0].mode_detail,
-        "iops",
-        usable,
-        _choose_layer(overhead, storage, rest),
-        overhead,
-        storage,
-        rest,
-        _find_busiest(usable),
-    )
+    return _make_blame(usable, "iops", confidence)
 
 
 def judge_flushes(cells: Sequence[CellRecord], confidence: float) -> Blame | None:
@@ -107,24 +96,30 @@ def judge_flushes(cells: Sequence[CellRecord], confidence: float) -> Blame | Non
     responsible (the argument of etcd's pull request 10578).
     """
     for metric in ("sync_p99", "sync_mean"):
-        usable = tuple(cell for cell in cells if metric in cell.metrics and cell.job.flushes)
-        if not usable:
-            continue
-        overhead, storage, rest = _estimate_parts(usable, metric, confidence)
-        layer = _judge_side(overhead) or _choose_layer(overhead, storage, rest)
-        return Blame(
-            usable[0].mode, usable[0].mode_detail, metric, usable, layer, overhead, storage, rest, _find_busiest(usable)
-        )
+        if usable := tuple(cell for cell in cells if metric in cell.metrics and cell.job.flushes):
+            blame = _make_blame(usable, metric, confidence)
+            side = _judge_side(blame.overhead)
+            return replace(blame, layer=side) if side is not None else blame
     return None
 
 
-def _estimate_parts(
-    cells: Sequence[CellRecord], metric: str, confidence: float
-) -> tuple[Estimate, Estimate | None, Estimate]:
+def _make_blame(cells: tuple[CellRecord, ...], metric: str, confidence: float) -> Blame:
+    """The layer that has the larger part of the loss, and the parts."""
     estimate = partial(loss_over_jobs, cells, metric=metric, confidence=confidence)
-    if not all(cell.metrics[metric].samples(Place.TWIN) for cell in cells):
-        return estimate(), None, estimate()
-    return estimate(), estimate(of=Place.TWIN), estimate(than=Place.TWIN)
+    has_twin = all(cell.metrics[metric].samples(Place.TWIN) for cell in cells)
+    overhead, storage = estimate(), estimate(of=Place.TWIN) if has_twin else None
+    rest = estimate(than=Place.TWIN) if has_twin else overhead
+    return Blame(
+        mode=cells[0].mode,
+        detail=cells[0].mode_detail,
+        metric=metric,
+        cells=cells,
+        layer=_choose_layer(overhead, storage, rest),
+        overhead=overhead,
+        storage=storage,
+        virtualisation=rest,
+        thread=_find_busiest(cells),
+    )
 
 
 def _choose_layer(overhead: Estimate, storage: Estimate | None, rest: Estimate) -> ResponsibleLayer:
@@ -227,8 +222,9 @@ def _say_cause(blame: Blame) -> str:
 
 def describe_blame(blame: Blame) -> tuple[str, ...]:
     """What is responsible, and what to do next."""
-    sentences = [_describe_flush(blame) if blame.metric.startswith("sync") else _describe_throughput(blame)]
-    return (*sentences, f"Next: {suggest_action(blame)}.") if suggest_action(blame) else tuple(sentences)
+    sentence = _describe_flush(blame) if blame.metric.startswith("sync") else _describe_throughput(blame)
+    action = suggest_action(blame)
+    return (sentence, f"Next: {action}.") if action else (sentence,)
 
 
 def suggest_action(blame: Blame) -> str:
@@ -302,11 +298,9 @@ def _compare_with_etcd(blame: Blame) -> str:
     kept = [value < ETCD_P99 for value in (blame.host, blame.guest)]
     if all(kept):
         return " Both are below the 10 ms that etcd wants."
-    return (
-        " The guest is above the 10 ms that etcd wants, the host is not."
-        if kept[0]
-        else (" The host alone is above the 10 ms that etcd wants." if not kept[1] else "")
-    )
+    if kept[0]:
+        return " The guest is above the 10 ms that etcd wants, the host is not."
+    return "" if kept[1] else " The host alone is above the 10 ms that etcd wants."
 
 
 def _suggest_attachment(blame: Blame) -> str:
