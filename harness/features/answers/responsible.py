@@ -256,7 +256,8 @@ def _describe_throughput(blame: Blame) -> str:
         return f"`{blame.mode}`: less than 5 % is lost, so another attachment cannot gain more."
     if blame.layer is ResponsibleLayer.UNDECIDED:
         return f"`{blame.mode}`: which layer is responsible is undecided ({_describe_parts(blame)})."
-    return f"`{blame.mode}`: {blame.layer} is responsible ({_describe_parts(blame)}{_describe_thread(blame)})."
+    verb = "are" if blame.layer is ResponsibleLayer.BOTH else "is"
+    return f"`{blame.mode}`: {blame.layer} {verb} responsible ({_describe_parts(blame)}{_describe_thread(blame)})."
 
 
 def _describe_thread(blame: Blame) -> str:
