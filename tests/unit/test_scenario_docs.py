@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from harness.features.fio_files.options import ALLOWED, ENGINES
-from harness.features.published.figures import list_link_names
+from harness.features.published.figures import links
 from harness.model.attach import Attach
 from harness.model.disk import REQUESTED_CLASSES
 from harness.model.job import PATTERNS
@@ -38,7 +38,7 @@ NAMES = [
     *ENGINES,
     *(mode.name for mode in PRESETS),
     *(profile.name for profile in PROFILES),
-    *list_link_names(),
+    *links(),
 ]
 
 

@@ -149,12 +149,9 @@ def count_most_by_chance(trials: int) -> int:
 
     This is the smallest k with P(more than k) <= 0.1 % under the binomial distribution.
     """
-    beyond = 1.0
-    for k in range(trials + 1):
-        beyond -= math.comb(trials, k) * ERROR_RATE**k * (1 - ERROR_RATE) ** (trials - k)
-        if beyond <= 1 - 0.999:
-            return k
-    return trials
+    from scipy.special import bdtrc  # noqa: PLC0415
+
+    return next(k for k in range(trials + 1) if bdtrc(k, trials, ERROR_RATE) <= 1 - 0.999)
 
 
 def list_doubts(false_alarms: int, groups: int, delay: Delay | None) -> list[str]:

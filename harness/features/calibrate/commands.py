@@ -66,16 +66,11 @@ def _calibrate(options: argparse.Namespace) -> int:
     calibrations: list[dict[str, object]] = []
     for host, disk in disks.items():
         calibration, path = calibrate(host, disk, spec, seed=seed, images=images, events=events)
-        lines, why_not = (
-            summarise(calibration),
-            list_doubts(calibration.false_alarms, calibration.groups, calibration.delay),
-        )
-        calibrations.append(
-            {"host": host.name, "disk": disk, "summary": lines, "not_reliable": list(why_not), "path": path}
-        )
+        lines = summarise(calibration)
+        doubts = list_doubts(calibration.false_alarms, calibration.groups, calibration.delay)
+        calibrations.append({"host": host.name, "disk": disk, "summary": lines, "not_reliable": doubts, "path": path})
         if not options.json:
-            told = (*lines, *(f"  not reliable: {doubt}" for doubt in why_not), f"calibration: {path}")
-            print("\n".join(told))
+            print("\n".join((*lines, *(f"  not reliable: {doubt}" for doubt in doubts), f"calibration: {path}")))
     if options.json:
         print_json(calibrations)
     return FAILED if any(calibration["not_reliable"] for calibration in calibrations) else 0

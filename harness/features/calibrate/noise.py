@@ -101,11 +101,6 @@ class BootVariance:
         total = self.between + self.within
         return self.between / total if total > 0 else 0.0
 
-    @property
-    def shown(self) -> bool:
-        """Whether boots differ beyond chance."""
-        return self.low > 0
-
 
 def estimate_boot_variance(ratios: Iterable[Sequence[float]]) -> BootVariance:
     """How much boots differ, from the log ratios of each boot's blocks.

@@ -13,7 +13,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -41,16 +40,8 @@ _MOST_FETCHED = 64 << 20
 """Bytes of a results.json that is downloaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """A named run."""
-
-    name: str
-    run: Run
-
-
-def set_baseline(reports: Path, name: str, store: RunStore) -> Baseline:
-    """Make the run of `store` the baseline of this name for its host in `reports`, in place of any other.
+def set_baseline(reports: Path, name: str, store: RunStore) -> Run:
+    """Make the run of `store` the baseline of this name for its host in `reports`, in place of any other. Returns it.
 
     ConfigError for a name that is not valid, or a run that is not complete; ResultsError if a file cannot be used.
     """
@@ -72,7 +63,7 @@ def set_baseline(reports: Path, name: str, store: RunStore) -> Baseline:
     _require_distinct(path.parent.parent, f"baseline {name}")
     _require_distinct(path.parent, f"host {run.lab.host}")
     _write(path, content, reports)
-    return Baseline(name, run)
+    return run
 
 
 def _write(path: Path, content: bytes, reports: Path) -> None:

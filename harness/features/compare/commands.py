@@ -116,11 +116,11 @@ def _compare(options: argparse.Namespace) -> int:
 def _set_baseline(options: argparse.Namespace) -> int:
     from harness.features.compare.command import open_run, set_baseline
 
-    baseline = set_baseline(options.reports, options.name, open_run(options.path, options.reports))
+    run = set_baseline(options.reports, options.name, open_run(options.path, options.reports))
     if options.json:
-        print_json({"name": baseline.name, "run": baseline.run.run.id, "host": baseline.run.lab.host})
+        print_json({"name": options.name, "run": run.run.id, "host": run.lab.host})
         return 0
-    print(f"baseline {baseline.name}: run {baseline.run.run.id} on {baseline.run.lab.host}")
+    print(f"baseline {options.name}: run {run.run.id} on {run.lab.host}")
     return 0
 
 

@@ -470,8 +470,8 @@ def _compare_two(before: Run, after: Run, margin: float, *, same_machine: bool) 
     scenarios = [(change.scenario_before, change.scenario_after) for change in compared]
     return RunComparison(
         schema=COMPARISON_SCHEMA,
-        before=_describe_compared_run(before),
-        after=_describe_compared_run(after),
+        before=ComparedRun(before.run.id, before.run.started, before.run.status, before.lab),
+        after=ComparedRun(after.run.id, after.run.started, after.run.status, after.lab),
         scenarios=tuple(compared),
         differences=list_differences(before, after, scenarios, pairs, same_machine=same_machine),
         left_out=left_out,
@@ -501,10 +501,6 @@ def _list_other_scenarios(side: Side, run: Run, compared: Sequence[str]) -> Iter
     yield from (UncomparedCell(side, cell.id, NO_SCENARIO) for cell in run.cells if cell.scenario not in compared)
 
 
-def _describe_compared_run(run: Run) -> ComparedRun:
-    return ComparedRun(run.run.id, run.run.started, run.run.status, run.lab)
-
-
 def _compare_scenarios(
     before: Sequence[CellRecord], after: Sequence[CellRecord], matched: Matched, margin: float
 ) -> ScenarioChange:
@@ -513,7 +509,7 @@ def _compare_scenarios(
         by_job[pair[0].job.id].append(ArmPair(Place.HOST, *pair))
     for pair in matched.cells:
         arms_of_pair = (ArmPair(place, *pair) for place in (Place.TWIN, Place.GUEST))
-        by_job[pair[0].job.id] += [arm for arm in arms_of_pair if _is_compared(arm)]
+        by_job[pair[0].job.id] += [arm for arm in arms_of_pair if arm.has(arm.before.job.headline)]
     arms = tuple(chain.from_iterable(compare_arms(pairs, margin) for pairs in by_job.values()))
     return ScenarioChange(
         scenario_before=before[0].scenario,
@@ -523,7 +519,3 @@ def _compare_scenarios(
         overall=tuple(compare_overall(list(chain.from_iterable(by_job.values())), (*before, *after), margin)),
         arms=arms,
     )
-
-
-def _is_compared(arm: ArmPair) -> bool:
-    return arm.has(arm.before.job.headline)

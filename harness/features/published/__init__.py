@@ -23,13 +23,13 @@ def find_problems(scenario: Scenario) -> Iterator[str]:
 
     In that case, figures of the array would be shown beside a single disk.
     """
-    from harness.features.published.figures import links, list_link_names
+    from harness.features.published.figures import links
 
     name = scenario.published
     if name is None:
         return
-    if name not in list_link_names():
-        yield f'published = "{name}": no such published figures; {choices(name, list_link_names())}'
+    if name not in links():
+        yield f'published = "{name}": no such published figures; {choices(name, links())}'
         return
     built = [mode.name for mode in scenario.modes if mode.detail.on_array]
     if built and links()[name].disk_is_array:

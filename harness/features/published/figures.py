@@ -245,11 +245,6 @@ def links() -> Mapping[str, PublishedLink]:
     return MappingProxyType(read_figures(FIGURES).links)
 
 
-def list_link_names() -> tuple[str, ...]:
-    """The values of the key `published`."""
-    return tuple(links())
-
-
 def read_figures(path: Path) -> Figures:
     """The figures in `path`. ConfigError names the file and lists every problem with its key."""
     data = read_toml(path, what="figures", hint=_HINT)

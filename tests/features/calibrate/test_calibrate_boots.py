@@ -22,7 +22,6 @@ def test_the_share_of_shrout_and_fleiss() -> None:
     assert round(found.share, 2) == 0.17
     # Published by R's psych::ICC for these data: -0.13 to 0.72; a share is at least 0.
     assert (round(found.low, 2), round(found.high, 2)) == (0.0, 0.72)
-    assert not found.shown
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
@@ -40,7 +39,7 @@ def test_the_interval_of_the_share_covers_as_often_as_stated(share: float) -> No
 def test_boots_may_have_different_numbers_of_blocks() -> None:
     found = estimate_boot_variance([[0.0, 0.1, 0.2], [1.0], [], [2.0, 2.1]])
     assert found.boots == 3
-    assert found.shown
+    assert found.low > 0
     assert found.between == pytest.approx(1.0, rel=0.3)
 
 
