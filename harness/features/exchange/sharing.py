@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.analysis import Verdict
+from harness.config.problems import read_toml
 from harness.errors import ConfigError, ResultsError
-from harness.files import read_regular, write_page
+from harness.files import write_page
 from harness.report.numbers import count
 from harness.results import Run, RunStore
 from harness.results.records import FIO_FILES
@@ -380,13 +380,16 @@ def find_entry_problems(entry: Path) -> Iterator[str]:
 
 def _find_form_problems(path: Path) -> Iterator[str]:
     try:
-        form = tomllib.loads(read_regular(path).decode())
-    except (OSError, ValueError) as error:  # no file, not text, or not TOML
-        yield f"{FORM} cannot be read: {error}"
+        form = read_toml(path, what="form", hint="virt-overhead export --gallery DIR writes one")
+    except ConfigError as error:
+        yield error.with_hint.replace(str(path), FORM)
         return
-    yield from (
-        f"{FORM}: {key} is empty: {about}" for key, about in _FIELDS.items() if not str(form.get(key, "")).strip()
-    )
+    for key in (*_FIELDS, _CONTRIBUTOR):
+        value = form.get(key, "")
+        if not isinstance(value, str):
+            yield f"{FORM}: {key} must be text in quotes"
+        elif key in _FIELDS and not value.strip():
+            yield f"{FORM}: {key} is empty: {_FIELDS[key]}"
     yield from (f"{FORM}: {key} is not a key of the form" for key in form if key not in (*_FIELDS, _CONTRIBUTOR))
     written = {key: value for key, value in form.items() if key in _FIELDS}
     yield from (f"{FORM} identifies a machine or a user: {place}" for place in find_identities(written))

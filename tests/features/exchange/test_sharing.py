@@ -252,6 +252,12 @@ def test_an_entry_of_the_gallery_is_ready_when_its_form_is_filled(
     filled = form.read_text().replace('machine = ""', 'machine = "a home server"').replace('= ""', '= "none"')
     form.write_text(filled)
     assert list(find_entry_problems(entry)) == []
+    form.write_bytes(b"\xef\xbb\xbf" + filled.replace("\n", "\r\n").encode())
+    assert list(find_entry_problems(entry)) == []
+    form.write_text(filled.replace('"a home server"', "1"))
+    assert list(find_entry_problems(entry)) == ["about.toml: machine must be text in quotes"]
+    form.write_bytes(filled.encode("utf-16"))
+    assert list(find_entry_problems(entry)) == ["about.toml: line 1: not valid UTF-8; save the file as UTF-8"]
     form.write_text(filled.replace("a home server", "the server at 192.0.2.77"))
     (entry / "raw").mkdir()
     assert list(find_entry_problems(entry)) == [
