@@ -193,3 +193,23 @@ def test_of_jobs_that_flush_the_latency_of_a_flush_is_compared_and_no_throughput
 def test_of_jobs_that_only_trim_no_throughput_is_compared() -> None:
     run = synthetic_run(modes=["host", "lvm"], workloads=["randtrim-64k"], budget=None, speed=lambda *_: 1e3)
     assert "optane: its jobs trim, which a mode may drop, so no throughput is compared" in "\n".join(summary_lines(run))
+
+
+def test_the_jobs_of_a_single_mode_are_told_apart_and_each_has_the_figure_that_shows_its_loss() -> None:
+    workloads = ["seqread-64k", "seqread-64k-buffered", "randread-4k-i1000", "wal"]
+    run = synthetic_run(
+        modes=["host", "lvm"],
+        workloads=workloads,
+        budget=None,
+        speed=lambda *_: 1e3,
+        flush=lambda *_: 1e-3,
+    )
+    rows = [re.split(" {2,}", line) for line in short_lines(run)]
+    units = {row[0]: row[1].rpartition(" ")[2] for row in rows if len(row) == 4 and row[0] != "optane"}
+    assert units == {
+        "read 64k, sequential, 32 at a time": "MB/s",
+        "read 64k, sequential, 1 at a time": "MB/s",
+        "read 64k, sequential, 1 at a time, through the page cache": "MB/s",
+        "read 4k, random, 1000 per second": "us",
+        "write 4k, fsync after each, 1 at a time": "fsync/s",
+    }

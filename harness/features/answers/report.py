@@ -169,18 +169,18 @@ def _yield_jobs(section: Section, cells: Sequence[CellRecord]) -> Iterator[Block
     if not measured[0].is_baseline:
         columns += [
             (Column(f"guest ({measured[0].mode})"), lambda cell: _quote(cell, "guest")),
-            (Column("lost"), lambda cell: percent_with_interval(cell.metrics[_choose_quoted(cell.job)].overhead, " %")),
+            (Column("lost"), lambda cell: percent_with_interval(cell.metrics[_choose_quoted(cell)].overhead, " %")),
         ]
     yield make_table(measured, f"What {section.name} does", *columns, on=On.BRIEF)
 
 
-def _choose_quoted(job: Job) -> str:
-    """The metric that people quote: IOPS; MB/s of sequential jobs without flushes."""
-    return "iops" if job.is_random or job.flushes else "bw"
+def _choose_quoted(cell: CellRecord) -> str:
+    """The metric that people quote: that of the cell, or how many flushes there were."""
+    return "iops" if cell.job.flushes else cell.headline_name
 
 
 def _quote(cell: CellRecord, place: ArmName) -> str:
-    name = _choose_quoted(cell.job)
+    name = _choose_quoted(cell)
     metric = METRICS[name]
     unit = "fsync/s" if cell.job.flushes else metric.shown.unit
     value = cell.mean(cell.metrics[name], place)
@@ -193,7 +193,9 @@ def _name_job(job: Job) -> str:
     if job.trims:
         what = "trim" if job.only_trims else "trim and write"
     order = "fsync after each" if job.flushes else "random" if job.is_random else "sequential"
-    return f"{what} {short_size(job.bs)}, {order}, {job.depth} at a time"
+    pace = f"{job.depth} at a time" if job.rate is None else f"{job.rate} per second"
+    how = ", in bursts" * (job.bursts is not None) + ", through the page cache" * job.buffered
+    return f"{what} {short_size(job.bs)}, {order}, {pace}{how}"
 
 
 def yield_rest_in_brief(section: Section) -> Iterator[Block]:
