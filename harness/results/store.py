@@ -470,10 +470,10 @@ def _explained(path: Path, done: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            hint = f"free space on the file system of {path.parent}, or choose another reports directory"
-        else:
-            hint = f"check that {path.parent} exists and that this user may read and write there"
+        space = f"free space on the file system of {path.parent}, or choose another reports directory"
+        failed = f"see `dmesg`: the file system of {path.parent} is read-only or its disk failed; use another directory"
+        hints = {errno.ENOSPC: space, errno.EDQUOT: space, errno.EIO: failed, errno.EROFS: failed}
+        hint = hints.get(error.errno or 0, f"check that {path.parent} exists, and that this user may use it")
         raise ResultsError(f"{path} cannot be {done}: {error.strerror or error}", hint=hint) from error
 
 

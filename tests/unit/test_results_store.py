@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,15 @@ def test_a_full_disk_is_named_when_the_journal_grows(tmp_path: Path) -> None:
             store.append(line)
     assert str(store.journal_path) in caught.value.message
     assert "free space on the file system of" in str(caught.value.hint)
+
+
+def test_a_file_system_that_became_read_only_points_to_its_disk(tmp_path: Path) -> None:
+    with small_filesystem(tmp_path):
+        store = RunStore.create(tmp_path, RUN_ID)
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path)], check=True)
+        with pytest.raises(ResultsError, match="Read-only file system") as caught:
+            store.write_results(example_run())
+    assert "see `dmesg`: the file system of" in str(caught.value.hint)
 
 
 def test_a_full_disk_leaves_the_old_results(tmp_path: Path) -> None:
