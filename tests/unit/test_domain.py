@@ -24,13 +24,12 @@ from harness.model.guest import GuestOptions
 from harness.model.layout import Layout, Qcow2, RawFile, ZfsFile
 from harness.model.mode import Mode
 from harness.model.option import BUSES, SCSI_BUSES, Bus
-from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.setups import setups
+from tests.shipped_scenarios import SCENARIOS
 from tests.unit.attach_options import options
 from tests.unit.guest_options import GUEST_OPTIONS
 
 GOLDEN = Path(__file__).parent / "data" / "domains"
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 MIB = 1024**2
 
 DEVICE = BlockSource("/dev/disk/by-id/nvme-900P", "block", MIB, 64 * MIB)
@@ -172,9 +171,9 @@ def attached(modes: Sequence[Mode]) -> GuestSpec:
 
 
 SITTINGS = {
-    f"scenario-{path.stem}-{number}": attached(modes)
-    for path in find_scenarios(SCENARIOS)
-    for number, modes in enumerate(setups(load_scenario(path).modes), start=1)
+    f"scenario-{name}-{number}": attached(modes)
+    for name, scenario in SCENARIOS.items()
+    for number, modes in enumerate(setups(scenario.modes), start=1)
 }
 """Every guest of the scenarios that come with the project: every combination of layout and attachment in them."""
 GUESTS = SPECS | SITTINGS
@@ -201,11 +200,11 @@ def test_every_golden_file_belongs_to_a_guest() -> None:
     assert {path.stem for path in GOLDEN.glob("*.xml")} == {*GUESTS, "hostdev"}
 
 
-@pytest.mark.parametrize("path", find_scenarios(SCENARIOS), ids=lambda path: path.stem)
-def test_every_mode_of_every_scenario_is_in_a_golden_file_with_its_requested_disk(path: Path) -> None:
-    files = sorted(GOLDEN.glob(f"scenario-{path.stem}-[0-9]*.xml"))
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_mode_of_every_scenario_is_in_a_golden_file_with_its_requested_disk(name: str) -> None:
+    files = sorted(GOLDEN.glob(f"scenario-{name}-[0-9]*.xml"))
     disks = {disk.findtext("serial"): disk for file in files for disk in ET.parse(file).iterfind("devices/disk")}
-    for mode in load_scenario(path).modes:
+    for mode in SCENARIOS[name].modes:
         if isinstance(mode.attach, Attach) and mode.attach.device == "disk" and mode.attach.in_qemu:
             source = source_of(mode.name, mode.layout)
             disk = disks[GuestDisk(mode.name, source, mode.attach).serial]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,8 @@ from harness.features.published.figures import find_counterparts, links
 from harness.model.attach import Attach, Vfio
 from harness.model.base import Device, Md, Shape
 from harness.model.mode import Arm, Mode, Place
-from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.scenario import Scenario
-
-SCENARIOS = {path.stem: load_scenario(path) for path in find_scenarios(Path(__file__).parents[2] / "scenarios")}
+from tests.shipped_scenarios import SCENARIOS
 
 
 def guests(scenario: Scenario) -> list[Mode]:

@@ -17,7 +17,6 @@ from harness.events import Events
 from harness.features.arrays.records import Bottleneck, ScalingRecord
 from harness.features.arrays.scaling import scale_arrays
 from harness.features.write_limit.fitting import planned_writes
-from harness.files import shipped
 from harness.guest.libvirt.backend import LibvirtHypervisor
 from harness.guest.libvirt.connection import Connection
 from harness.lab.created import CreationLog
@@ -41,13 +40,13 @@ from harness.report.section import find_sections
 from harness.report.terminal import summary_lines
 from harness.results import CellContext, Measurement, Run, RunStore, ValidityCheck, assemble
 from harness.results.assemble import AssembledRun
-from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import describe_plan, expand, plan_for
 from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 from harness.scenario.timetable import ScheduledArm, timetables
 from tests.build import at_full_speed, synthetic_run
 from tests.build import counters as counters_of
+from tests.shipped_scenarios import SCENARIOS
 from tests.unit.loop_disks import RUNNER, require
 from tests.unit.this_host import connection, this_host
 
@@ -76,7 +75,6 @@ array = { level = 5, disks = 6, reference = "spare" }
 [host.here.storage.vms1]
 volume_group = "single"
 """
-SCENARIOS = {path.stem: load_scenario(path) for path in find_scenarios(shipped("scenarios"))}
 
 
 def lab(tmp_path: Path, text: str = LAB) -> Inventory:

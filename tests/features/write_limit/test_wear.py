@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -22,12 +21,11 @@ from harness.model.base import Md
 from harness.model.job import parse_workload
 from harness.model.layout import Zvol
 from harness.model.mode import Arm, Mode, Place
-from harness.scenario.load import find_scenarios, load_scenario
 from harness.scenario.plan import Plan, describe_plan, fio_rate, plan_for
 from harness.scenario.scenario import Scenario
 from harness.units import parse_endurance
+from tests.shipped_scenarios import SCENARIOS
 
-SCENARIOS = {path.stem: load_scenario(path) for path in find_scenarios(Path(__file__).parents[3] / "scenarios")}
 GIB = 1024**3
 CONSUMER = parse_endurance("600 TBW")
 """The rated endurance of a consumer NVMe SSD of 1 TB."""
