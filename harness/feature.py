@@ -463,6 +463,8 @@ class Feature:
     """The name of its package."""
     subject: Subject = Subject()
     brings: tuple[Brought, ...] = ()
+    make_plugin: Callable[[pytest.Config], object | None] = lambda _config: None
+    """A plugin for this session of pytest, with further hooks; None if it needs none."""
     announce: Callable[[PlannedRuns], Iterable[str]] = lambda _runs: ()
     """What the user reads before anything is measured, in lines."""
     print_runs: Callable[[SessionRuns, pytest.TerminalReporter], None] = lambda _runs, _reporter: None

@@ -10,6 +10,7 @@ from __future__ import annotations
 NAMES: tuple[str, ...] = (
     "embedded",
     "watch",
+    "parallel",
     "init",
     "doctor",
     "published",

@@ -13,20 +13,19 @@ from harness.errors import ConfigError, HarnessError, LabUnavailable, NotTried, 
 from harness.feature import features
 from harness.lab.lab_file import LAB_FILE, find_lab
 from harness.model.mode import Cell
-from harness.plugin import hooks, options
+from harness.plugin import options
 from harness.plugin.engine import Engine, cell_properties, explain, write_summary
 from harness.plugin.session import (
     CELLS,
     ENGINE,
     FOR_LAB,
-    OUTCOME,
-    XdistHooks,
+    HookSpecs,
     all_cells,
     clean_output,
     engine_of,
     explain_interruption,
     files_of,
-    interrupt_once,
+    is_worker,
     project_of,
     scenarios_of,
     selects_cells,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    pluginmanager.add_hookspecs(hooks)
+    pluginmanager.add_hookspecs(HookSpecs)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,14 +53,15 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if (reporter := config.pluginmanager.get_plugin("terminalreporter")) is not None:
         clean_output(reporter)
-    if config.pluginmanager.has_plugin("xdist"):
-        config.pluginmanager.register(XdistHooks(config), "virt-overhead-xdist")
+    for feature in features():
+        if (plugin := feature.make_plugin(config)) is not None:
+            config.pluginmanager.register(plugin, f"virt-overhead-{feature.name}")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Read the user's files before the collection, to report a mistake as one message instead of a failed test."""
     config = session.config
-    if hasattr(config, "workerinput"):
+    if is_worker(config):
         return
     try:
         options.check_selection(config, project_of(config).scenarios)
@@ -108,14 +108,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             engine_of(session.config).select(cells)
         except (ConfigError, ResultsError) as error:
             # A worker cannot end the run. Its cells are skipped one by one with this reason.
-            if not hasattr(session.config, "workerinput"):
+            if not is_worker(session.config):
                 raise pytest.UsageError(str(error)) from None
         # A signal such as SIGTERM then takes the guests down in the same way as Ctrl-C.
         stack = ExitStack()
         stack.enter_context(ended_like_ctrl_c())
         session.config.add_cleanup(stack.close)
-        if hasattr(session.config, "workerinput"):
-            interrupt_once(session.config)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> list[str]:
@@ -196,15 +194,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if session.exitstatus == pytest.ExitCode.OK and engine.unavailable and not engine.measured:
         # Only skips, with exit status 0, would look like a successful run.
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput[OUTCOME] = engine.outcome
-    elif exitstatus != pytest.ExitCode.INTERRUPTED and not session.config.option.collectonly:
+    if exitstatus != pytest.ExitCode.INTERRUPTED and not (
+        is_worker(session.config) or session.config.option.collectonly
+    ):
         report_failures(session, engine)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     engine = config.stash.get(ENGINE, None)
-    if engine is None or hasattr(config, "workerinput"):
+    if engine is None or is_worker(config):
         return  # A worker calls this as well, and nobody sees what it writes.
     for path in engine.runs:
         try:

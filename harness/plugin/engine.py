@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -158,25 +158,6 @@ class Engine:
     @property
     def session_runs(self) -> SessionRuns:
         return SessionRuns(tuple(self.runs), self.options.reports, self.options.inconclusive == "fail")
-
-    @property
-    def outcome(self) -> dict[str, Any]:
-        """The results that a worker of pytest-xdist sends to its controller, as plain values."""
-        return {
-            "runs": [str(path) for path in self.runs],
-            "measured": self.measured,
-            "unavailable": self.unavailable,
-            "late": self.late,
-            "undecided": self.undecided,
-        }
-
-    def add(self, outcome: Mapping[str, Any]) -> None:
-        """Add the `outcome` of a worker."""
-        self.runs += [Path(run) for run in outcome["runs"]]
-        self.measured += outcome["measured"]
-        self.unavailable |= outcome["unavailable"]
-        self.late += outcome["late"]
-        self.undecided |= outcome["undecided"]
 
     def close(self, *, interrupted: bool) -> None:
         """End every campaign and write every report, also after an error.

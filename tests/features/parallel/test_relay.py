@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.events import BlockStarted, Note, StepAdvanced, StepFinished, StepStarted
-from harness.plugin.session import Relay, Sender
+from harness.features.parallel.workers import Relay, Sender
 
 
 class Lines:
