@@ -36,7 +36,6 @@ NAMES: tuple[str, ...] = (
     "fio_files",
     "windows",
     "compare",
-    "history",
     "calibrate",
     "write_limit",
     "zfs",

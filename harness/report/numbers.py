@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
-
-from pydantic import JsonValue
 
 from harness.analysis import CONFIDENCE, Estimate
 
@@ -119,12 +116,6 @@ def sample_count(blocks: int, boots: int | None) -> str:
 def shorten(text: str, most: int) -> str:
     """The text; of a longer one, the first characters with an ellipsis, `most` together."""
     return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
-
-
-def format_fact(value: JsonValue, most: int) -> str:
-    """A recorded version or setting on one line of `most` characters: a text as it is, anything else as JSON."""
-    text = NONE if value in (None, "") else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return shorten(" ".join(text.split()), most)
 
 
 def difference_words(difference: Estimate, above: str = "worse", below: str = "better") -> str:

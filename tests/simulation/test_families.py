@@ -10,7 +10,7 @@ import pytest
 
 from harness.analysis import estimate_drift, estimate_overhead, has_drifted
 from harness.features.answers.decision import answer_uses
-from harness.features.history.trends import change_points
+from harness.features.compare.trends import change_points
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.mode import Mode

@@ -15,8 +15,8 @@ import pytest
 
 from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.features.compare.command import set_baseline
+from harness.features.compare.history_store import HistoryStore
 from harness.features.exchange.exporting import ExportRequest, export_run, make_rows, write_csv
-from harness.features.history.store import HistoryStore
 from harness.files import read_regular
 from harness.image import manifest as manifests
 from harness.results import RunStore

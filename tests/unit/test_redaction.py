@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from harness.errors import ResultsError
-from harness.features.history.store import HistoryStore
+from harness.features.compare.history_store import HistoryStore
 from harness.results import RunStore
 from harness.terminal import HIDDEN, format_command, hide_password_of, hide_passwords
 from tests.unit.test_plugin import FINE, Play, play, run, warm

@@ -17,6 +17,13 @@ from pydantic import JsonValue
 from harness.analysis import MARGIN, METRICS, Better, Change, Verdict, benjamini_hochberg, find_shown_changes
 from harness.config.names import choices
 from harness.errors import ConfigError, ResultsError
+from harness.features.compare.comparability import (
+    Effect,
+    judge_effect,
+    list_different_facts,
+    read_run_facts,
+    read_scenario_facts,
+)
 from harness.features.compare.records import (
     COMPARISON_SCHEMA,
     ArmChange,
@@ -34,9 +41,9 @@ from harness.features.compare.records import (
 from harness.model.base import Device
 from harness.model.mode import ModeDetail, Place
 from harness.model.option import DEFINITIONS
+from harness.results import Run
 from harness.results.cells import CellRecord
 from harness.results.contrasts import Series, average_over_jobs, compare_series
-from harness.results.records import Effect, Run, judge_effect, list_different_facts, read_run_facts, read_scenario_facts
 
 CellPair = tuple[CellRecord, CellRecord]
 """A cell of the run before, and its counterpart afterwards."""

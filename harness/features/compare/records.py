@@ -10,9 +10,10 @@ from typing import Literal
 from pydantic import JsonValue, TypeAdapter
 
 from harness.analysis import Better, Change, Unit
+from harness.features.compare.comparability import Effect
 from harness.model.mode import ModeDetail, Place
 from harness.model.values import RecordValue
-from harness.results.records import Effect, LabInfo, RunStatus
+from harness.results.records import LabInfo, RunStatus
 
 COMPARISON_SCHEMA = 2
 

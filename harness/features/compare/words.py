@@ -11,6 +11,7 @@ from rich.text import Text
 
 from harness.analysis import METRICS, Change
 from harness.console import CleanConsole
+from harness.features.compare.comparability import Effect, format_fact
 from harness.features.compare.records import (
     ArmChange,
     ChangeFinding,
@@ -25,8 +26,7 @@ from harness.features.compare.records import (
 from harness.model.mode import Place
 from harness.report.background import moment
 from harness.report.markdown import code, plain
-from harness.report.numbers import count, format_fact, percent, short, shorten, significant
-from harness.results.records import Effect
+from harness.report.numbers import count, percent, short, shorten, significant
 
 _MOST_CELLS = 3
 """The largest number of cells named with a reason or a difference. The JSON document has all."""

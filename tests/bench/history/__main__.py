@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.features.history.store import HistoryStore
-from harness.features.history.trends import find_trends
-from tests.features.history.history_files import write_history
+from harness.features.compare.history_store import HistoryStore
+from harness.features.compare.trends import find_trends
+from tests.features.compare.history_files import write_history
 
 
 def main(directory: Path, runs: int, cells: int) -> None:

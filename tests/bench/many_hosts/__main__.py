@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.features.history.store import HistoryStore
+from harness.features.compare.history_store import HistoryStore
 from tests.bench.many_hosts.hosts import simulated_hosts
 from tests.bench.many_hosts.measuring import Measured, measure, project
 from tests.bench.scale.figures import workplace

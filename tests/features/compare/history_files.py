@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.export_formats import TypedColumn, parquet_bytes
-from harness.features.history.store import HISTORY_COLUMNS
+from harness.features.compare.history_store import HISTORY_COLUMNS
 
 DAY = 86_400.0
 _NAMED: Sequence[TypedColumn[dict[str, Any]]] = [

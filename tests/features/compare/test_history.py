@@ -18,10 +18,10 @@ import pytest
 from harness.cli import main
 from harness.config.names import RunId
 from harness.errors import ConfigError, HarnessError, ResultsError
-from harness.features.history.store import HISTORY_COLUMNS, HistoryStore
-from harness.features.history.trends import find_trends
+from harness.features.compare.history_store import HISTORY_COLUMNS, HistoryStore
+from harness.features.compare.trends import find_trends
 from harness.results import Run, RunStore
-from tests.features.history.history_files import run_id, write_history
+from tests.features.compare.history_files import run_id, write_history
 from tests.unit.command_docs import read_command
 from tests.unit.replayed_runs import replayed
 

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from harness.analysis import METRICS
-from harness.features.history.trends import Nearby, Shift, Trend
+from harness.features.compare.comparability import format_fact
+from harness.features.compare.trends import Nearby, Shift, Trend
 from harness.report.blocks import Block, Box, Chart, Heading, Listing, Mark, Sentence, join_words
 from harness.report.draw import HOST, Figure, mode_colours, scatter
-from harness.report.numbers import count, format_fact, percent, significant
+from harness.report.numbers import count, percent, significant
 from harness.report.page import render_page
 
 _MOST_NEARBY = 8

@@ -24,11 +24,11 @@ from harness.analysis import METRICS
 from harness.errors import ConfigError, HarnessError, ResultsError
 from harness.export_formats import TypedColumn, Value, parquet_bytes
 from harness.feature import SessionRuns
+from harness.features.compare.comparability import read_run_facts, read_scenario_facts
 from harness.files import sync, write_atomically
 from harness.report.numbers import count
 from harness.results import MetricRecord, Run, RunStore
 from harness.results.cells import CellRecord
-from harness.results.records import read_run_facts, read_scenario_facts
 from harness.terminal import hide_password_of, hide_passwords
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.features.history.trends import LEAST, _compute_energies, change_points
+from harness.features.compare.trends import LEAST, _compute_energies, change_points
 
 
 def noise(seed: int, n: int, sd: float = 0.02) -> list[float]:

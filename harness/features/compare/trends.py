@@ -19,9 +19,9 @@ from pydantic import JsonValue
 from harness.analysis import Better, fit_slope
 from harness.errors import ConfigError, ResultsError
 from harness.export_formats import Gauge, GaugeSample
-from harness.features.history import Quantity
-from harness.features.history.store import HistoryStore
-from harness.results.records import Effect, judge_effect, list_different_facts
+from harness.features.compare import Quantity
+from harness.features.compare.comparability import Effect, judge_effect, list_different_facts
+from harness.features.compare.history_store import HistoryStore
 from harness.untrusted import parse_json, reading
 
 if TYPE_CHECKING:
