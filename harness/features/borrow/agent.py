@@ -34,7 +34,7 @@ from harness.lab.transport.base import (
     stdin_bytes,
     too_much,
 )
-from harness.lab.transport.ssh import POSIX
+from harness.lab.transport.ssh import PosixShell
 from harness.signals import Deadline, cleaning_up, growing, held_back, wait_until
 from harness.untrusted import reading
 
@@ -206,7 +206,7 @@ class AgentRunner:
     def _end(self, pid: int) -> str:
         """End the program in the VM, with its children. Returns the outcome as text."""
         try:
-            ending = self._execute(["-c", POSIX.ender(pid)], b"")
+            ending = self._execute(["-c", PosixShell().ender(pid)], b"")
             done = self._wait(ending, Deadline.after(ENDING_SECONDS))
             # The agent forgets a program when it was asked for its end.
             self._wait(pid, Deadline.after(1.0))

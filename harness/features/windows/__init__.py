@@ -20,5 +20,5 @@ else:
 FEATURE = Feature(
     name="windows",
     platforms={"windows": lambda: guest.WINDOWS},
-    systems={"windows": lambda runner: guest.WindowsSystem(runner)},
+    systems={"windows": lambda runner: guest.open_windows(runner)},
 )

@@ -7,6 +7,7 @@ writes the line when it is time. Built from documentation, and what never ran: d
 
 from __future__ import annotations
 
+import base64
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,13 +22,70 @@ from harness.files import read_script
 from harness.guest.protocol import BlockDevice
 from harness.lab.pin import MARK
 from harness.lab.transport.base import Completed, HeldCommand, Runner
-from harness.lab.transport.ssh import NO_INPUT, PROGRAM, SshRunner
+from harness.lab.transport.ssh import SshRunner
 from harness.measure.platform import ENGINE, Clock, Platform, ScheduledFio, Start
 from harness.model.attach import Attach, Attachment
 from harness.model.job import Job
 from harness.model.option import BUSES, Effective
 from harness.terminal import quoted
 from harness.untrusted import finite, parse_json, reading
+
+PROGRAM = "powershell"
+
+# Neither cmd.exe nor PowerShell, which may be the shell of OpenSSH, changes anything in this line. cmd.exe takes at
+# most 8191 characters, so the script itself comes on standard input.
+# -OutputFormat: standard error would else be XML.
+_COMMAND_LINE = f"{PROGRAM} -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand "
+MOST_CHARACTERS = 8191
+
+NO_INPUT = r"let cmd.exe be the shell of OpenSSH again: remove DefaultShell from HKLM:\SOFTWARE\OpenSSH"
+"""The remedy if the standard input of a command does not arrive."""
+
+_BOOT = read_script("harness.features.windows", "run_script.ps1", NO_INPUT=NO_INPUT)
+
+# taskkill ends the children as well. Its status is 128 if there is no such process.
+_END_TREE = r"""
+$null = cmd.exe /c "taskkill /PID {pid} /T /F 2>nul"
+if ($LASTEXITCODE -eq 0 -or $LASTEXITCODE -eq 128) {{ exit 0 }} else {{ exit 1 }}
+"""
+
+
+class PowerShell:
+    """The shell behind OpenSSH for Windows: a script, its arguments and its input, without any quoting.
+
+    The command is `("powershell", SCRIPT, ARGUMENT...)`. The script begins with `param($given, ...)`: its standard
+    input as text, and the arguments. What it returns is printed, and `$global:status` is its exit status.
+    """
+
+    def command(self, argv: Sequence[str]) -> str:
+        _make_script(argv)
+        return _encode(_BOOT)
+
+    def held(self, argv: Sequence[str]) -> str:
+        """The script must be short, because it is in the line. It gets its input line by line in `$input`."""
+        return _encode(_make_script(argv))
+
+    def stdin(self, argv: Sequence[str], data: bytes) -> bytes:
+        texts = (_make_script(argv).encode(), data, *(argument.encode() for argument in argv[2:]))
+        return b"".join(base64.b64encode(text) + b"\n" for text in texts)
+
+    def ender(self, pid: int) -> str:
+        return _encode(_END_TREE.format(pid=pid))
+
+
+def _make_script(argv: Sequence[str]) -> str:
+    if argv[0] != PROGRAM:
+        raise ValueError(f"Windows has no program `{argv[0]}`")
+    return argv[1]
+
+
+def _encode(script: str) -> str:
+    """The line that runs this script. Source: about_PowerShell_exe, -EncodedCommand (base64 of UTF-16LE)."""
+    line = _COMMAND_LINE + base64.b64encode(script.strip().encode("utf-16-le")).decode()
+    if len(line) > MOST_CHARACTERS:
+        raise ValueError(f"the command has {len(line)} characters, and cmd.exe takes {MOST_CHARACTERS}")
+    return line
+
 
 LOOK = read_script("harness.features.windows", "describe_vm.ps1")
 DISKS = read_script("harness.features.windows", "list_disks.ps1")
@@ -318,6 +376,13 @@ class WindowsSystem:
         except HostError as error:
             state = "offline" if not before.IsOffline else "as it is"
             tell(f"Windows may keep the next disk in the place of {serial} {state}: {error.message}")
+
+
+def open_windows(runner: Runner) -> WindowsSystem:
+    """Windows behind this login, to which commands go as scripts for PowerShell from now on."""
+    if isinstance(runner, SshRunner):
+        runner.shell = PowerShell()
+    return WindowsSystem(runner)
 
 
 def look_inside_windows(runner: Runner) -> WindowsFacts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import secrets
@@ -80,73 +79,12 @@ class PosixShell:
         return self.command(("sh", "-c", _ENDER, "sh", str(pid)))
 
 
-POSIX: RemoteShell = PosixShell()
-
-
-PROGRAM = "powershell"
-_BANNER = re.compile(r"SSH-2\.0-OpenSSH_for_Windows_")
-
-# Neither cmd.exe nor PowerShell, which may be the shell of OpenSSH, changes anything in this line. cmd.exe takes at
-# most 8191 characters, so the script itself comes on standard input.
-# -OutputFormat: standard error would else be XML.
-_LINE = f"{PROGRAM} -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand "
-MOST_CHARACTERS = 8191
-
-NO_INPUT = r"let cmd.exe be the shell of OpenSSH again: remove DefaultShell from HKLM:\SOFTWARE\OpenSSH"
-"""The remedy if the standard input of a command does not arrive."""
-
-_BOOT = read_script("harness.lab.transport", "run_script.ps1", NO_INPUT=NO_INPUT)
-
-# taskkill ends the children as well. Its status is 128 if there is no such process.
-_END = r"""
-$null = cmd.exe /c "taskkill /PID {pid} /T /F 2>nul"
-if ($LASTEXITCODE -eq 0 -or $LASTEXITCODE -eq 128) {{ exit 0 }} else {{ exit 1 }}
-"""
+_WINDOWS = re.compile(r"SSH-2\.0-OpenSSH_for_Windows_")
 
 
 def is_windows(banner: str) -> bool:
     """Whether an SSH server with this identification is OpenSSH for Windows: "SSH-2.0-OpenSSH_for_Windows_9.5"."""
-    return _BANNER.match(banner) is not None
-
-
-class PowerShell:
-    """The shell behind OpenSSH for Windows: a script, its arguments and its input, without any quoting.
-
-    The command is `("powershell", SCRIPT, ARGUMENT...)`. The script begins with `param($given, ...)`: its standard
-    input as text, and the arguments. What it returns is printed, and `$global:status` is its exit status.
-    """
-
-    def command(self, argv: Sequence[str]) -> str:
-        _make_script(argv)
-        return _encode(_BOOT)
-
-    def held(self, argv: Sequence[str]) -> str:
-        """The script must be short, because it is in the line. It gets its input line by line in `$input`."""
-        return _encode(_make_script(argv))
-
-    def stdin(self, argv: Sequence[str], data: bytes) -> bytes:
-        texts = (_make_script(argv).encode(), data, *(argument.encode() for argument in argv[2:]))
-        return b"".join(base64.b64encode(text) + b"\n" for text in texts)
-
-    def ender(self, pid: int) -> str:
-        return _encode(_END.format(pid=pid))
-
-
-def _make_script(argv: Sequence[str]) -> str:
-    if argv[0] != PROGRAM:
-        raise ValueError(f"Windows has no program `{argv[0]}`")
-    return argv[1]
-
-
-def _encode(script: str) -> str:
-    """The line that runs this script. Source: about_PowerShell_exe, -EncodedCommand (base64 of UTF-16LE)."""
-    line = _LINE + base64.b64encode(script.strip().encode("utf-16-le")).decode()
-    if len(line) > MOST_CHARACTERS:
-        raise ValueError(f"the command has {len(line)} characters, and cmd.exe takes {MOST_CHARACTERS}")
-    return line
-
-
-POWERSHELL = PowerShell()
+    return _WINDOWS.match(banner) is not None
 
 
 # The channel's timeout: how often a blocked read checks standard error, and a blocked write checks `abandoned`.
@@ -368,7 +306,8 @@ class SshRunner:
         """Whether the machine runs Windows, as its SSH server reports."""
         self._transport = transport
         self._label = label
-        self._shell: RemoteShell = POWERSHELL if self.windows else POSIX
+        self.shell: RemoteShell = PosixShell()
+        """That of another system is set by what knows the system, before the first command."""
         concurrent = runs_commands_concurrently(transport.remote_version)
         self._turn: AbstractContextManager[object] = nullcontext() if concurrent else threading.Lock()
 
@@ -435,7 +374,7 @@ class SshRunner:
     def run(
         self, argv: Sequence[str], *, deadline: float, stdin: str | bytes | None = None, check: bool = True
     ) -> Completed:
-        data = self._shell.stdin(argv, stdin_bytes(stdin))
+        data = self.shell.stdin(argv, stdin_bytes(stdin))
         done = self._execute(argv, deadline, (data,) if data else None, in_words(argv))
         if check and done.status != 0:
             raise failed(self.name, done)
@@ -456,7 +395,7 @@ class SshRunner:
     @contextmanager
     def hold(self, argv: Sequence[str], *, what: str, deadline: float) -> Iterator[HeldCommand]:
         with held_back():
-            line = self._shell.held(argv)
+            line = self.shell.held(argv)
             try:
                 stream = within(deadline, lambda: self._start_stream(line, deadline))
             except Overdue:
@@ -473,7 +412,7 @@ class SshRunner:
 
     def _execute(self, argv: Sequence[str], deadline: float, stdin: Iterable[bytes] | None, what: str) -> Completed:
         with held_back():
-            exchange = Exchange(self._transport, self._shell.command(argv))
+            exchange = Exchange(self._transport, self.shell.command(argv))
             try:
                 status = within(deadline, lambda: self._converse(exchange, deadline, stdin), waiting=interruptible())
             except Overdue:
@@ -519,7 +458,7 @@ class SshRunner:
         try:
             pid = exchange.wait_for_pid(PID_SECONDS)
             if pid is not None:
-                ending = Exchange(self._transport, self._shell.ender(pid))
+                ending = Exchange(self._transport, self.shell.ender(pid))
                 gone = within(ENDING_SECONDS, lambda: ending.converse(ENDING_SECONDS)) == 0
                 outcome = "it was ended there" if gone else "it cannot be killed there (waiting for a device?)"
         except (Overdue, ConnectionLost, SSHException, EOFError, OSError):

@@ -16,11 +16,10 @@ import pytest
 from harness.errors import GuestError, HostError
 from harness.events import Events, Note
 from harness.features.borrow.hypervisor import open_disks, require_same
-from harness.features.windows.guest import Windows, WindowsFacts, find_notes
+from harness.features.windows.guest import MOST_CHARACTERS, PowerShell, Windows, WindowsFacts, find_notes
 from harness.guest.booting import detect_system
 from harness.guest.protocol import GuestDisk, block_devices
-from harness.lab.transport import ssh as powershell
-from harness.lab.transport.ssh import POWERSHELL, SshRunner, is_windows
+from harness.lab.transport.ssh import SshRunner, is_windows
 from harness.measure.fio import Target, TimedSection, job_file, parse
 from harness.measure.host_measurer import _find_notes, _find_unable
 from harness.measure.platform import LINUX, Clocks, Start, choose_platform, remove_waits
@@ -83,16 +82,16 @@ def test_the_ssh_server_shows_whether_it_is_windows(banner: str, found: bool) ->
 
 def test_no_shell_changes_anything_in_a_command_line() -> None:
     script = 'param($given, $name)\n"$given\'s `"%PATH%" | & $name <x> ^'
-    line = POWERSHELL.command(("powershell", script, 'a "b" & %c%'))
+    line = PowerShell().command(("powershell", script, 'a "b" & %c%'))
     assert re.fullmatch(r"[A-Za-z0-9 +/=-]+", line)
-    assert len(line) < powershell.MOST_CHARACTERS
+    assert len(line) < MOST_CHARACTERS
     # What has quotes is on standard input, where nothing has to be quoted, in lines that no code page changes.
-    assert re.fullmatch(rb"(?:[A-Za-z0-9+/]*=*\n){3}", POWERSHELL.stdin(("powershell", script, "Größe"), b"in"))
+    assert re.fullmatch(rb"(?:[A-Za-z0-9+/]*=*\n){3}", PowerShell().stdin(("powershell", script, "Größe"), b"in"))
 
 
 def test_a_script_that_cmd_cannot_take_is_refused() -> None:
     with pytest.raises(ValueError, match=r"cmd\.exe takes 8191"):
-        POWERSHELL.held(("powershell", "#" * 4000))
+        PowerShell().held(("powershell", "#" * 4000))
 
 
 def test_the_facts_of_windows_are_evidence(login: Callable[..., SshRunner]) -> None:

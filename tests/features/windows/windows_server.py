@@ -25,8 +25,8 @@ import paramiko
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
 from harness.features.windows import guest as scripts
+from harness.guest.booting import detect_system
 from harness.lab.inventory import BorrowedVm, VmLogin
-from harness.lab.transport import ssh as powershell
 from harness.lab.transport.ssh import SshRunner, SshTarget
 
 DATA = Path(__file__).parent / "data"
@@ -106,6 +106,7 @@ class WindowsServer:
     def login(self) -> Iterator[SshRunner]:
         runner = SshRunner.connect(self.target, name="VM win", deadline=10)
         try:
+            detect_system(runner)
             yield runner
         finally:
             runner.close()
@@ -116,13 +117,13 @@ class WindowsServer:
 
     def run(self, line: str, channel: paramiko.Channel) -> int:
         match = _LINE.fullmatch(line)
-        if match is None or len(line) > powershell.MOST_CHARACTERS:
+        if match is None or len(line) > scripts.MOST_CHARACTERS:
             channel.sendall_stderr(b"The system cannot find the path specified.\r\n")
             return 1
         script = base64.b64decode(match[1]).decode("utf-16-le")
         if script == scripts._CLOCK.strip():
             return _clock(channel)
-        if script == powershell._BOOT.strip():
+        if script == scripts._BOOT.strip():
             return self._booted(channel)
         pid = re.search(r"taskkill /PID ([0-9]+) /T /F", script)
         assert pid is not None, script
