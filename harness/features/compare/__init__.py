@@ -9,7 +9,7 @@ each other.
 `virt-overhead history add`, or `--history` of a run, writes the cells of a complete run to a directory or an object
 store, a Parquet file for each run (history_store.py). `virt-overhead history` queries all files with DuckDB, finds the
 change points of each cell, and names the versions and settings that changed near them (trends.py); it prints them, or
-writes a page with charts (trend_page.py). Both ask which facts of a run may affect its values (comparability.py).
+writes a page with charts (page.py). Both ask which facts of a run may affect its values (comparability.py).
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ def _add(options: argparse.Namespace, store: Any) -> int:
 
 
 def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
-    from harness.features.compare.trend_page import describe_trends, render_history
+    from harness.features.compare.page import describe_trends, render_history
     from harness.features.compare.trends import find_trends
     from harness.files import write_page
 

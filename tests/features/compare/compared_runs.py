@@ -15,7 +15,7 @@ from harness.lab.inventory import DiskById
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec
 from harness.results import RunStore
 from tests.unit.draining import draining_scenario
 from tests.unit.killed_campaign import HOST, measured, plan
