@@ -46,8 +46,7 @@ from harness.lab.transport.base import Runner
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
-from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec, LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.model.mode import lab_kind_of
 from harness.model.option import Effective
 from harness.report.html import render_html

@@ -14,6 +14,7 @@ from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier, claim_run, collect_fio_texts, describe_evaluation, requested
 from harness.measure.rounds import GroupRounds, RunContext
 from harness.measure.series import (
+    CampaignSpec,
     LabFound,
     LimitReached,
     Measurer,
@@ -23,7 +24,6 @@ from harness.measure.series import (
     StepLimit,
     require_guest,
 )
-from harness.measure.spec import CampaignSpec
 from harness.model.mode import Cell
 from harness.results import CellContext, CellRecord, Run, RunStatus, RunStore
 from harness.scenario.plan import Plan

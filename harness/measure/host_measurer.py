@@ -31,10 +31,9 @@ from harness.measure.prepare import SetupRequest, open_session_with_reference
 from harness.measure.ran_slices import make_measurements
 from harness.measure.reap import reap, split_by_disks
 from harness.measure.resume import DiskRecords, describe_disks, describe_guests, examine
-from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
+from harness.measure.series import CampaignSpec, LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.measure.session import Session, SessionFor, find_cached_engine
 from harness.measure.slices import run_timetable
-from harness.measure.spec import CampaignSpec
 from harness.model.counters import subtract_counts
 from harness.model.job import Job
 from harness.model.mode import Arm, Place

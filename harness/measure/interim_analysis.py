@@ -14,8 +14,7 @@ from harness.analysis import CONFIDENCE, METRICS, Calls, Limit, Metric, Reason, 
 from harness.feature import FeatureTables, list_brought
 from harness.measure.phases import Pauses
 from harness.measure.recorder import Recorder
-from harness.measure.series import Measurer, PreparedGroup
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec, Measurer, PreparedGroup
 from harness.model.job import Job
 from harness.model.mode import Budget, Cell, Place
 from harness.model.option import NOTHING

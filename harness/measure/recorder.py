@@ -20,8 +20,7 @@ from harness.analysis import CONFIDENCE
 from harness.errors import NotReached, ResultsError
 from harness.feature import FeatureRecords, feature_records, features, is_asked
 from harness.measure.phases import MEASURE, Phases
-from harness.measure.series import LabFound
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec, LabFound
 from harness.model.disk import DiskRecord, merge_disk_records
 from harness.model.mode import Budget, Cell, LabKind
 from harness.results import (

@@ -33,9 +33,8 @@ from harness.image import Image, ImageSet
 from harness.lab.facts import Described, HealthFound
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage, array_of, class_known
-from harness.measure.series import LabFound
+from harness.measure.series import CampaignSpec, LabFound
 from harness.measure.session import Guests, Session, read_health
-from harness.measure.spec import CampaignSpec
 from harness.model.disk import ArrayFacts, DiskFacts, DiskRecord
 from harness.model.mode import Budget, Mode, ModeDetail
 from harness.model.values import STORED

@@ -25,6 +25,7 @@ from harness.measure.phases import MEASURE, Pauses, Phases
 from harness.measure.recorder import Recorder
 from harness.measure.resume import Earlier
 from harness.measure.series import (
+    CampaignSpec,
     LimitReached,
     Measurer,
     OpenSession,
@@ -35,7 +36,6 @@ from harness.measure.series import (
     Step,
     StepLimit,
 )
-from harness.measure.spec import CampaignSpec
 from harness.model.job import Job
 from harness.model.mode import Arm
 from harness.results import CellRecord, Measurement, RunStore

@@ -1,7 +1,8 @@
 """The series engine: measures what a policy chooses, step after step, until it chooses no more.
 
 All measuring runs through `SeriesEngine.run_series`: the rounds of a group, those that are measured again, searches,
-the trials of a calibration. They differ in their policies.
+the trials of a calibration. They differ in their policies. Before it are the values that all of them work with: what a
+campaign measures, the host, a prepared group, and the steps.
 """
 
 from __future__ import annotations
@@ -14,17 +15,23 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pydantic import JsonValue
 
+from harness.config.names import RunId
 from harness.errors import GuestError, HostError, Unsupported
 from harness.events import BlockStarted, Events
 from harness.lab.created import CreationLog
+from harness.lab.inventory import HostSpec
 from harness.lab.transport.base import Runner
 from harness.measure.phases import Timing
 from harness.model.disk import DiskRecord
 from harness.model.job import Job
-from harness.model.mode import Arm, Cell, LabKind, Mode
+from harness.model.mode import Arm, Budget, Cell, LabKind, Mode
 from harness.model.option import Effective
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
+from harness.results.assemble import Check, no_check
+from harness.results.records import Planned, PlannedGroup
+from harness.scenario.legality import budgets_for
 from harness.scenario.plan import Plan
+from harness.scenario.scenario import Scenario
 from harness.scenario.setups import Group
 from harness.scenario.timetable import BACKUP_TAIL, Pause, ScheduledArm, Slice, Timetable
 
@@ -32,6 +39,55 @@ if TYPE_CHECKING:
     from harness.measure.session import Session, SessionFor
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignSpec:
+    """What a campaign measures. `scenarios` has the scenarios of the plans, by name."""
+
+    run_id: RunId
+    host: HostSpec
+    plans: tuple[Plan, ...]
+    scenarios: Mapping[str, Scenario]
+    profile: str
+    seed: int
+    command: str
+    check: Check = no_check
+    """What is checked of each cell beside the checks of the harness."""
+    max_writes: str | None = None
+    """The limit of the bytes written to each disk, as the user wrote it."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """The bytes that the run may write to each disk, by name; empty without a limit."""
+    switches: frozenset[str] = frozenset()
+    """The flags of features with which the run measures more."""
+
+    @property
+    def disks(self) -> frozenset[str]:
+        return frozenset(disk for plan in self.plans for disk in plan.disks)
+
+    @property
+    def planned(self) -> Planned:
+        """What the campaign measures at least, for those who follow the run."""
+        groups = [
+            PlannedGroup(
+                group.id,
+                len(group.cells),
+                plan.rounds,
+                plan.most_rounds,
+                plan.rounds * group.round_seconds,
+                plan.paces.seconds(plan.group_work(group)),
+            )
+            for plan in self.plans
+            for group in plan.groups
+        ]
+        fio_seconds = sum(plan.fio_seconds for plan in self.plans)
+        return Planned(tuple(groups), fio_seconds, sum(group.seconds for group in groups))
+
+    def budgets(self, cell: Cell, lab_kind: LabKind) -> dict[str, Budget]:
+        return budgets_for(self.scenarios[cell.scenario], cell, lab_kind)
+
+    def family(self, lab_kind: LabKind) -> int:
+        return sum(len(self.budgets(cell, lab_kind)) for plan in self.plans for cell in plan.cells)
 
 
 @dataclass(frozen=True, slots=True)

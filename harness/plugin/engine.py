@@ -232,7 +232,7 @@ class Engine:
         from harness.measure.campaign import Campaign
         from harness.measure.host_measurer import HostMeasurer
         from harness.measure.resume import Earlier, earlier_part
-        from harness.measure.spec import CampaignSpec
+        from harness.measure.series import CampaignSpec
         from harness.results import RunStore
         from harness.results.assemble import no_check
 

@@ -25,7 +25,7 @@ from harness.measure import recorder
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec
 from harness.model.job import parse_workload
 from harness.model.mode import Budget
 from harness.model.workloads import find_profile

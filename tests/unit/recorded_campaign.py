@@ -13,8 +13,7 @@ from typing import TypedDict
 
 from harness.errors import GuestError, HostError
 from harness.measure.phases import Phases
-from harness.measure.series import LabFound, PreparedGroup, RoundSegment
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec, LabFound, PreparedGroup, RoundSegment
 from harness.model.mode import Place
 from harness.results import ConditioningRecord, LabInfo, Measurement, RunStore
 from harness.scenario.plan import Plan

@@ -25,8 +25,7 @@ from harness.events import Event, Events, Note
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases, read_paces
 from harness.measure.resume import Earlier
-from harness.measure.series import LabFound, PreparedGroup, RoundSegment
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec, LabFound, PreparedGroup, RoundSegment
 from harness.model.mode import Budget
 from harness.report.html import render_html
 from harness.report.terminal import summary_lines

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from harness.errors import ConfigError, ResultsError
 from harness.lab.inventory import DiskById, HostSpec
 from harness.measure.resume import Earlier, describe_evaluation, earlier_part, requested
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec
 from harness.model.attach import Attach
 from harness.model.job import parse_workload
 from harness.model.layout import Lvm

@@ -17,7 +17,7 @@ from harness.events import Events
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, earlier_part
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec
 from harness.results import RoundEvent, RunStore
 from tests.build import RUN_ID
 from tests.unit.killed_campaign import HOST, campaign, kept_at_every_moment, measured, plan, scenario

@@ -20,8 +20,7 @@ from harness.events import Events
 from harness.features.answers.decision import answer_uses
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
-from harness.measure.series import LabFound, PreparedGroup, RoundSegment
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec, LabFound, PreparedGroup, RoundSegment
 from harness.model.mode import Budget
 from harness.model.workloads import Profile, parse_workloads
 from harness.results import LabInfo, Measurement, Run, RunStore

@@ -11,8 +11,7 @@ from itertools import pairwise
 from harness.events import Events
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
-from harness.measure.series import LabFound, PreparedGroup, RoundSegment
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec, LabFound, PreparedGroup, RoundSegment
 from harness.model.mode import Budget
 from harness.model.workloads import parse_workloads
 from harness.results import LabInfo, Measurement, RunStore

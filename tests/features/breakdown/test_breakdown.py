@@ -39,8 +39,7 @@ from harness.lab.transport.local import LocalRunner
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
-from harness.measure.series import OpenSession
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec, OpenSession
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.disk import DiskFacts, DiskRecord, NetworkPath

@@ -18,7 +18,7 @@ from harness.measure import recorder
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec
 from harness.results import RunStore
 from harness.results.records import Planned
 from harness.results.store import JournalTail

@@ -23,8 +23,7 @@ from harness.lab.transport.local import LocalRunner
 from harness.measure.campaign import Campaign
 from harness.measure.phases import Phases
 from harness.measure.resume import Earlier, choose_limit, earlier_part
-from harness.measure.series import LabFound, OpenSession, PreparedGroup, RoundSegment
-from harness.measure.spec import CampaignSpec
+from harness.measure.series import CampaignSpec, LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.model.job import parse_workload
 from harness.report.contents import find_banners
 from harness.report.markdown import markdown_table
