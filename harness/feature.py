@@ -700,12 +700,12 @@ def cost_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
     return figures
 
 
-def load_verbs() -> Iterator[Callable[[Any], None]]:
-    """For each feature with verbs, the function that adds them to the subparsers of the command line.
+def load_verbs() -> Iterator[Any]:
+    """The `commands.py` of each feature with verbs: `add_commands` adds them to the subparsers of the command line.
 
-    Only they are imported, with their `commands.py`: a help text waits for no other.
+    Only they are imported: a help text waits for no other module.
     """
-    return (module.add_commands for module in _load_modules("commands"))
+    return _load_modules("commands")
 
 
 def _load_modules(name: str) -> Iterator[Any]:

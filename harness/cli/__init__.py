@@ -88,11 +88,15 @@ def make_parser() -> Command:
         example="virt-overhead quickstart",
     )
     add_json(parser, "what to do next (without a command)")
-    parser.set_defaults(run=runs.show)
+    parser.set_defaults(run=lambda _options: parser.error("a command is missing"))
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(metavar="COMMAND")
-    for add in (runs.add_run, runs.add_images, runs.add_report, runs.add_reap, *load_verbs()):
+    for add in (runs.add_run, runs.add_images, runs.add_report):
         add(commands)
+    for of_feature in load_verbs():
+        of_feature.add_commands(commands)
+        if hasattr(of_feature, "show_overview"):
+            parser.set_defaults(run=of_feature.show_overview)
     return parser
 
 

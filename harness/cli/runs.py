@@ -1,35 +1,27 @@
-"""The commands run, report, images and reap, and, without a command, what comes next in this directory.
-
-`run` is pytest with the plugin.
-"""
+"""The commands run, report and images. `run` is pytest with the plugin."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.cli.common import (
-    FAILED,
     REPORTS,
     add_json,
     add_run_argument,
-    chosen_inventory,
     print_json,
     terminal_events,
 )
-from harness.errors import ConfigError, HarnessError, ResultsError
-from harness.events import Events, Note
-from harness.feature import embedded_lab
+from harness.errors import ConfigError, ResultsError
 from harness.files import shipped
 from harness.terminal import unfiltered
 
 if TYPE_CHECKING:
-    from harness.lab.inventory import HostSpec, Inventory
+    pass
 
 _START = "import harness, sys; sys.argv[0] = 'pytest'; sys.exit(harness.main('pytest', 'console_main'))"
 PYTEST = (sys.executable, "-P", "-c", _START)  # Ctrl-C ends it with one line also while it is imported
@@ -154,171 +146,3 @@ def _images(options: argparse.Namespace) -> int:
     for image in images:
         print(f"{image.name:6} {image.path}")
     return 0
-
-
-def add_reap(commands: Any) -> None:
-    reaper = commands.add_parser(
-        "reap",
-        help="list what killed runs left on the lab's hosts, and remove it",
-        example="virt-overhead reap --lab lab.toml --yes",
-    )
-    reaper.add_argument("--lab", type=Path, metavar="FILE", help="the lab file (default: as for a run)")
-    reaper.add_argument("--host", metavar="NAME", help="only this host")
-    reaper.add_argument(
-        "--yes", action="store_true", help="remove it (default: only list it; in the embedded lab: remove it)"
-    )
-    reaper.add_argument("--force", action="store_true", help="first stop the run that holds the host")
-    add_json(reaper, "what was left")
-    reaper.set_defaults(run=_reap)
-
-
-def _reap(options: argparse.Namespace) -> int:
-    inventory = chosen_inventory(options)
-    events = terminal_events(options)
-    lines_left: list[dict[str, object]] = []
-    damaged = False
-    for spec in _reachable(inventory):
-        # Only this harness creates things on the disposable lab host.
-        remove = options.yes or spec.kind == "embedded"
-        lines, is_damaged = _reap_host(spec, events, remove=remove, force=options.force)
-        damaged = damaged or is_damaged
-        lines_left += [{"host": spec.name, "left": line, "removed": remove} for line in lines]
-        if not options.json:
-            sys.stdout.writelines(f"host {spec.name}: {line}\n" for line in lines)
-    if options.json:
-        print_json(lines_left)
-    elif not lines_left:
-        print("nothing was left")
-    elif not all(each["removed"] for each in lines_left):
-        print("nothing was removed; `virt-overhead reap --yes` removes only what is listed here")
-    return FAILED if damaged else 0
-
-
-def _reachable(inventory: Inventory) -> list[HostSpec]:
-    """The hosts to check. A lab host that does not run is left out: its data was lost when it stopped."""
-    return [host for host in inventory.hosts if host.kind != "embedded" or embedded_lab().is_running()]
-
-
-def _reap_host(spec: HostSpec, events: Events, *, remove: bool, force: bool) -> tuple[list[str], bool]:
-    """One line for each thing that killed runs left on the host; with `remove`, the line says what was done with it.
-
-    And whether a record of the creation log is damaged, which only a person can deal with.
-    """
-    from harness.guest import open_remover
-    from harness.lab.created import read_log
-    from harness.lab.hosts import reach_host
-    from harness.lab.lease import end_holder, lease
-    from harness.measure.reap import describe_entry, reap
-
-    with reach_host(spec) as host:
-        if force and (holder := end_holder(host.runner, host.name)):
-            events(Note(f"host {host.name}: stopped the run that held it: {holder}"))
-        with lease(host.runner, host.name, "reap", events) as held:
-            leased = replace(host, runner=held.runner)
-            with open_remover(leased) as remover:
-                entries = read_log(leased.runner)
-                if remove:
-                    return reap(leased.runner, remover, entries), False
-                return [describe_entry(entry) for entry in entries], not all(entry.kind for entry in entries)
-
-
-@dataclass(frozen=True, slots=True)
-class Next:
-    """A command, and what it is for."""
-
-    command: str
-    purpose: str
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """What was found, a sentence each, and what to do next, the most useful step first."""
-
-    found: tuple[str, ...]
-    steps: tuple[Next, ...]
-
-
-def show(options: argparse.Namespace) -> int:
-    """Print the situation of the current directory."""
-    situation = look_around(Path.cwd(), os.environ)
-    if options.json:
-        print_json(asdict(situation))
-        return 0
-    print("\n".join(f"{sentence}." for sentence in situation.found))
-    print("next:")
-    widest = max(len(step.command) for step in situation.steps)
-    for step in situation.steps:
-        print(f"  {step.command:{widest}}  {step.purpose}")
-    print("all commands: virt-overhead --help")
-    return 0
-
-
-def look_around(directory: Path, environment: Mapping[str, str]) -> Situation:
-    """The situation in `directory`: no file there is changed, and no host is asked."""
-    lab, lab_steps = _describe_lab(directory, environment)
-    runs, run_steps = _newest_run(directory)
-    return Situation((lab, runs), (*run_steps, *lab_steps))
-
-
-def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str, tuple[Next, ...]]:
-    from harness.lab.lab_file import LAB_FILE, LAB_VARIABLE, find_lab, load_lab
-
-    path = find_lab(None, directory, environment)
-    if path is None:
-        missing = f"${LAB_VARIABLE} names it" if environment.get(LAB_VARIABLE) else f"there is no {LAB_FILE} here"
-        return (
-            f"Lab: {missing}, so the embedded lab with its simulated disks is measured",
-            (
-                Next("virt-overhead quickstart", "measure a simulated disk; needs no spare disk"),
-                Next("virt-overhead quick", "measure a storage of this machine in a few minutes; needs no lab.toml"),
-                Next("virt-overhead init", "find the disks of this machine, or of --ssh or --proxmox, for lab.toml"),
-            ),
-        )
-    try:
-        inventory = load_lab(path)
-    except HarnessError as error:
-        doctor = Next(f"virt-overhead doctor --lab {path.name}", "check the corrected file and its hosts")
-        return f"Lab: {error.message}", (doctor,)
-    disks = [disk.name for host in inventory.hosts for disk in host.measured]
-    hosts = ", ".join(host.name for host in inventory.hosts)
-    measure = Next(
-        f"virt-overhead run -k {disks[0] if disks else 'any_disk'}", "measure; this erases disks that allow it"
-    )
-    if disks and all(host.disks == () and all(storage.at for storage in host.stored) for host in inventory.hosts):
-        measure = Next("virt-overhead run -k storage", "measure; this writes only to volumes that it creates")
-    return (
-        f"Lab: {path.name} has the disks {', '.join(disks) or 'none'} on {hosts}",
-        (
-            Next(f"virt-overhead doctor --lab {_word(path, directory)}", "are the hosts fit for measuring?"),
-            Next("virt-overhead run --collect-only -q", "list the cells, and measure nothing"),
-            measure,
-        ),
-    )
-
-
-def _word(path: Path, directory: Path) -> Path:
-    return path.relative_to(directory) if path.is_relative_to(directory) else path
-
-
-def _newest_run(directory: Path) -> tuple[str, tuple[Next, ...]]:
-    from harness.results import RunStore
-
-    reports = directory / REPORTS
-    if not os.path.lexists(reports / "latest"):
-        return "Runs: nothing was measured here yet", ()
-    try:
-        run = RunStore.open(reports / "latest").read_results().run
-    except HarnessError as error:
-        return f"Runs: {error.message}", ()
-    told = f"Runs: the newest is {run.id}, profile {run.profile}, status {run.status}"
-    match run.status:
-        case "running":
-            return told, (Next("virt-overhead watch", "follow the run"),)
-        case "interrupted" | "failed":
-            resume = Next(f"virt-overhead run --resume={REPORTS / run.id}", "measure the rest, with the same selection")
-            return told, (resume, Next("virt-overhead report", "what was measured so far"))
-    others = {path.parent.name for path in reports.glob("*/results.json")} - {run.id, "latest"}
-    then = Next("virt-overhead baseline set NAME", "name the run, to compare later runs with it")
-    if others:
-        then = Next(f"virt-overhead compare {max(others)} latest", "what changed between two runs")
-    return told, (Next("virt-overhead report", "its answers, and the page"), then)

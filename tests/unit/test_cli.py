@@ -15,10 +15,11 @@ from pathlib import Path
 import libvirt
 import pytest
 
-from harness.cli import main, runs
+from harness.cli import main
 from harness.cli.runs import PYTEST
 from harness.config.names import RunId
 from harness.features.embedded.lab_host import LabMachine, LabMachineState
+from harness.features.reap import commands as reaping
 from harness.lab.created import CreationLog, Processes, read_log
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
@@ -101,7 +102,7 @@ def test_a_host_of_ones_own_is_reaped_also_where_it_is_called_as_the_embedded_la
         reaped.append(remove)
         return ["a guest"], False
 
-    monkeypatch.setattr(runs, "_reap_host", reap_host)
+    monkeypatch.setattr(reaping, "_reap_host", reap_host)
     assert main(["reap", "--lab", "lab.toml"]) == 0
     assert main(["reap", "--lab", "lab.toml", "--yes"]) == 0
     assert reaped == [False, True]

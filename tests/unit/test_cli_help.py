@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import Command, commands, main, make_parser, runs
-from harness.cli.runs import look_around
+from harness.cli import Command, commands, main, make_parser
+from harness.features.init import commands as first_steps
+from harness.features.init.commands import look_around
 from harness.results import RunStatus, RunStore
 from tests.build import RUN_ID, synthetic_run
 
@@ -118,7 +119,7 @@ def test_a_failure_is_one_message_and_debug_adds_the_traceback(capsys: pytest.Ca
 def test_a_mistake_of_the_program_is_one_message_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runs, "look_around", lambda *_: dict[str, str]()["nothing"])
+    monkeypatch.setattr(first_steps, "look_around", lambda *_: dict[str, str]()["nothing"])
     assert main([]) == 1
     assert capsys.readouterr().err == (
         "virt-overhead: internal error: KeyError: 'nothing'\n  -> report it with the output of --debug\n"

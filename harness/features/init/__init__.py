@@ -5,4 +5,6 @@ uses (disks.py). It only reads. lab_file.py writes storages as tables and disks 
 hand. What is not offered is named with the reason.
 
 `virt-overhead quick` (quick.py) chooses one of these storages, writes the lab file for it, and measures it.
+
+`virt-overhead` alone looks at the lab file and the runs of this directory, and says what to do next (commands.py).
 """

@@ -1,16 +1,20 @@
-"""`virt-overhead init` and `quick`: the command line says which host to inspect, as its table in a lab file."""
+"""`virt-overhead init` and `quick`: the command line says which host to inspect, as its table in a lab file.
+
+And `virt-overhead` without a command: what comes next in this directory.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.cli.common import FAILED, REPORTS, number_from
-from harness.errors import ConfigError
+from harness.cli.common import FAILED, REPORTS, number_from, print_json
+from harness.errors import ConfigError, HarnessError
 from harness.files import shipped
 
 OUTPUT = Path("lab.toml")
@@ -200,3 +204,105 @@ def _name_host(address: str) -> str:
     address = address.strip("[]")
     is_name = re.fullmatch(r"[A-Za-z][\w-]*(\.[\w-]+)*", address)
     return Names().name(address.partition(".")[0] if is_name else address, "host")
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A command, and what it is for."""
+
+    command: str
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What was found, a sentence each, and what to do next, the most useful step first."""
+
+    found: tuple[str, ...]
+    steps: tuple[Next, ...]
+
+
+def show_overview(options: argparse.Namespace) -> int:
+    """Print the situation of the current directory."""
+    situation = look_around(Path.cwd(), os.environ)
+    if options.json:
+        print_json(asdict(situation))
+        return 0
+    print("\n".join(f"{sentence}." for sentence in situation.found))
+    print("next:")
+    widest = max(len(step.command) for step in situation.steps)
+    for step in situation.steps:
+        print(f"  {step.command:{widest}}  {step.purpose}")
+    print("all commands: virt-overhead --help")
+    return 0
+
+
+def look_around(directory: Path, environment: Mapping[str, str]) -> Situation:
+    """The situation in `directory`: no file there is changed, and no host is asked."""
+    lab, lab_steps = _describe_lab(directory, environment)
+    runs, run_steps = _newest_run(directory)
+    return Situation((lab, runs), (*run_steps, *lab_steps))
+
+
+def _describe_lab(directory: Path, environment: Mapping[str, str]) -> tuple[str, tuple[Next, ...]]:
+    from harness.lab.lab_file import LAB_FILE, LAB_VARIABLE, find_lab, load_lab
+
+    path = find_lab(None, directory, environment)
+    if path is None:
+        missing = f"${LAB_VARIABLE} names it" if environment.get(LAB_VARIABLE) else f"there is no {LAB_FILE} here"
+        return (
+            f"Lab: {missing}, so the embedded lab with its simulated disks is measured",
+            (
+                Next("virt-overhead quickstart", "measure a simulated disk; needs no spare disk"),
+                Next("virt-overhead quick", "measure a storage of this machine in a few minutes; needs no lab.toml"),
+                Next("virt-overhead init", "find the disks of this machine, or of --ssh or --proxmox, for lab.toml"),
+            ),
+        )
+    try:
+        inventory = load_lab(path)
+    except HarnessError as error:
+        doctor = Next(f"virt-overhead doctor --lab {path.name}", "check the corrected file and its hosts")
+        return f"Lab: {error.message}", (doctor,)
+    disks = [disk.name for host in inventory.hosts for disk in host.measured]
+    hosts = ", ".join(host.name for host in inventory.hosts)
+    measure = Next(
+        f"virt-overhead run -k {disks[0] if disks else 'any_disk'}", "measure; this erases disks that allow it"
+    )
+    if disks and all(host.disks == () and all(storage.at for storage in host.stored) for host in inventory.hosts):
+        measure = Next("virt-overhead run -k storage", "measure; this writes only to volumes that it creates")
+    return (
+        f"Lab: {path.name} has the disks {', '.join(disks) or 'none'} on {hosts}",
+        (
+            Next(f"virt-overhead doctor --lab {_word(path, directory)}", "are the hosts fit for measuring?"),
+            Next("virt-overhead run --collect-only -q", "list the cells, and measure nothing"),
+            measure,
+        ),
+    )
+
+
+def _word(path: Path, directory: Path) -> Path:
+    return path.relative_to(directory) if path.is_relative_to(directory) else path
+
+
+def _newest_run(directory: Path) -> tuple[str, tuple[Next, ...]]:
+    from harness.results import RunStore
+
+    reports = directory / REPORTS
+    if not os.path.lexists(reports / "latest"):
+        return "Runs: nothing was measured here yet", ()
+    try:
+        run = RunStore.open(reports / "latest").read_results().run
+    except HarnessError as error:
+        return f"Runs: {error.message}", ()
+    told = f"Runs: the newest is {run.id}, profile {run.profile}, status {run.status}"
+    match run.status:
+        case "running":
+            return told, (Next("virt-overhead watch", "follow the run"),)
+        case "interrupted" | "failed":
+            resume = Next(f"virt-overhead run --resume={REPORTS / run.id}", "measure the rest, with the same selection")
+            return told, (resume, Next("virt-overhead report", "what was measured so far"))
+    others = {path.parent.name for path in reports.glob("*/results.json")} - {run.id, "latest"}
+    then = Next("virt-overhead baseline set NAME", "name the run, to compare later runs with it")
+    if others:
+        then = Next(f"virt-overhead compare {max(others)} latest", "what changed between two runs")
+    return told, (Next("virt-overhead report", "its answers, and the page"), then)
