@@ -17,6 +17,7 @@ from harness.errors import ConfigError, Unsupported
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from threading import Event
     from xml.etree.ElementTree import Element
 
     import pytest
@@ -63,9 +64,11 @@ if TYPE_CHECKING:
     from harness.results import CellRecord, ConditioningRecord, CostRecord, Measurement, Run, RunStore, ValidityCheck
     from harness.results.assemble import AssembledRun
     from harness.results.contrasts import Blocks
+    from harness.results.journal import BackupCounts
     from harness.scenario.plan import FollowUp, Plan
     from harness.scenario.scenario import Scenario, WorkloadFiles
     from harness.scenario.setups import Group
+    from harness.scenario.timetable import Slice, Timetable
 
 _PACKAGE = "harness.features"
 T = TypeVar("T")
@@ -280,6 +283,19 @@ class CycleCounter:
     """Whether they can be counted. Raises HostError."""
     count: Callable[[Runner, float], CountedCycles]
     """Counts for so many seconds. Raises HostError."""
+
+
+class Companion(Protocol):
+    """What a feature runs beside the slices of a timetable. Moments are of this process's monotonic clock."""
+
+    def run(self, stopped: Event) -> None:
+        """Runs until the end of the timetable, or until the event is set. Raises HostError or GuestError."""
+
+    def find_left_over(self, planned: Slice, first: float, ended: float) -> str:
+        """In a word, what still ran for another slice between these moments of a slice; empty if nothing did."""
+
+    def count(self, planned: Slice, begun: float, ended: float) -> BackupCounts | None:
+        """What was done beside a slice between these moments; None if nothing was to run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -516,6 +532,8 @@ class Feature:
     """The same of the blocks of a cell, as the cell stores it, with intervals of this confidence."""
     explain_faster: Callable[[CellRecord], str | None] = lambda _cell: None
     """Why the guest of a cell without a failed check is faster than its host."""
+    accompany: Callable[[Session, Timetable, float], Companion | None] = lambda *_arguments: None
+    """What runs beside a timetable that begins at this moment; None if nothing is to run."""
     platforms: Mapping[str, Callable[[], Platform]] = field(default_factory=dict)
     """How fio runs on other operating systems of guests than Linux, by the system's name."""
     systems: Mapping[str, Callable[[GuestRunner], System]] = field(default_factory=dict)

@@ -25,7 +25,7 @@ USAGE = 2
 
 def terminal_events(options: argparse.Namespace) -> Events:
     """Progress as lines on standard output, or on standard error if that one is for JSON."""
-    from harness.progress import Progress, StandardOutput
+    from harness.events import Progress, StandardOutput
 
     return Events(Progress(StandardOutput(errors=wants_json(options))))
 

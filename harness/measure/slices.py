@@ -12,8 +12,8 @@ from threading import Event
 from typing import Any
 
 from harness.errors import HostError, MeasurementError
-from harness.feature import CountedCycles, CycleCounter, find_brought
-from harness.guest.protocol import Backup, Guest
+from harness.feature import Companion, CountedCycles, CycleCounter, features, find_brought
+from harness.guest.protocol import Guest
 from harness.lab.counters import CounterFiles, Cycles, MdDevice, Sample, parse_samples, read_samples
 from harness.lab.created import Processes
 from harness.lab.guard import run_all
@@ -21,13 +21,13 @@ from harness.lab.pin import MARK
 from harness.lab.transport.base import Completed, Runner, suggest_remedy
 from harness.measure.fio import JobResult, TimedSection, add_results, job_file, parse, reports_start
 from harness.measure.platform import Clock, Platform, ScheduledFio, Start, choose_platform, remove_waits
-from harness.measure.ran_slices import Backups, Copies, RanPart, RanSlice, Times, alone_between, find_overlapping
+from harness.measure.ran_slices import RanPart, RanSlice, Times, alone_between, find_overlapping
 from harness.measure.session import Session, SessionFor
 from harness.model.job import Job
 from harness.model.mode import ConcurrentJob
 from harness.results import RunStore
 from harness.results.journal import CLOCK_CHANGED, BackupCounts
-from harness.scenario.timetable import GUARD_SECONDS, Slice, Timetable, backed_up
+from harness.scenario.timetable import GUARD_SECONDS, Slice, Timetable
 from harness.signals import cleaning_up, held_back, interruptible
 
 _FIRST_PAUSE_SECONDS = 0.5
@@ -58,9 +58,18 @@ class _Readings:
     host: Clock
     samples: Sequence[Sample]
     cycles: CountedCycles | None
-    copies: Copies
+    companions: Sequence[Companion]
     clock_changed: bool
     """Whether a guest's clock stopped or was set meanwhile, so that it is not known when its slices ran."""
+
+    def find_left_over(self, planned: Slice, ran: Times) -> str:
+        """What still ran for another slice during this one; empty if nothing did."""
+        words = (companion.find_left_over(planned, ran.first, ran.ended) for companion in self.companions)
+        return next(filter(None, words), "")
+
+    def count_backup(self, planned: Slice, part: RanPart) -> BackupCounts | None:
+        counts = (companion.count(planned, part.begun, part.ended) for companion in self.companions)
+        return next((count for count in counts if count is not None), None)
 
 
 def run_timetable(
@@ -98,15 +107,18 @@ def run_timetable(
         fios = list_fios(
             at, session, table, guests, clocks, store=store, name=name, seed=seed, start=start, prepare=prepare
         )
-        backups = Backups(start)
-        copied = pool.submit(backups.run, _list_backups(session, table))
+        stopped = Event()
+        made = (feature.accompany(session, table, start) for feature in features())
+        companions = [companion for companion in made if companion is not None]
         running = {fio: pool.submit(fio.run, deadline=deadline) for fio in fios}
         times = [host_clock.uptime(moment) for moment in moments]
         sampled = pool.submit(read_samples, session.host.runner, files, times, deadline=deadline)
         counted = pool.submit(_count_cycles, session, table.seconds + prepare)
-        others = [pool.submit(beside, table, start, backups.stopped)] if beside is not None else []
-        with _stop_at_failure(session.host.runner, running, backups):
-            _wait([*running.values(), sampled, counted, copied, *others], table, start, began)
+        others = [pool.submit(companion.run, stopped) for companion in companions]
+        if beside is not None:
+            others.append(pool.submit(beside, table, start, stopped))
+        with _stop_at_failure(session.host.runner, running, stopped):
+            _wait([*running.values(), sampled, counted, *others], table, start, began)
         changed = has_clock_changed(clocks, read_clocks(guests.values(), session, pool), session.host.runner)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
     samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
@@ -116,7 +128,7 @@ def run_timetable(
         results = parse(done.result().stdout, fio.sections, fio.runner.name, within=deadline)
         for slice_job, result in zip(fio.jobs, results, strict=True):
             results_of[slice_job] = fio, result, raw
-    readings = _Readings(start, host_clock, samples, counted.result(), copied.result(), changed)
+    readings = _Readings(start, host_clock, samples, counted.result(), companions, changed)
     ran = _make_ran_slices(table, results_of, readings)
     ready = [moment for fio, done in running.items() if (moment := fio.ready(done.result())) is not None]
     if ready:
@@ -175,24 +187,19 @@ def _list_arrays(at: SessionFor, table: Timetable) -> tuple[MdDevice, ...]:
     return tuple(dict.fromkeys(device for slice_ in table.slices for device in at(slice_.turn).arrays(slice_.arm)))
 
 
-def _list_backups(session: Session, table: Timetable) -> list[tuple[Slice, Backup]]:
-    backups = {arm: session.backup(arm) for arm in dict.fromkeys(slice_.arm for slice_ in table.slices)}
-    return [(slice_, backup) for slice_ in table.slices if (backup := backups[slice_.arm]) is not None]
-
-
 def _count_cycles(session: Session, seconds: float) -> CountedCycles | None:
     counter = find_brought(CycleCounter) if session.host.cycles.counted else None
     return counter.count(session.host.runner, seconds) if counter is not None else None
 
 
 @contextmanager
-def _stop_at_failure(host: Runner, running: Mapping[Fio, Future[Completed]], backups: Backups) -> Iterator[None]:
+def _stop_at_failure(host: Runner, running: Mapping[Fio, Future[Completed]], stopped: Event) -> Iterator[None]:
     """After an error or an interrupt in the block, nothing continues on the machines."""
     try:
         yield
     except BaseException:
         with cleaning_up():
-            backups.stopped.set()
+            stopped.set()
             for fio, done in running.items():
                 if not done.done():
                     with suppress(HostError):  # the first error is more useful than a second one of the same connection
@@ -257,8 +264,8 @@ def _make_ran_slices(
             raw=of_slice[0].raw,
             overlap=CLOCK_CHANGED
             if read.clock_changed
-            else _find_overlap(table, times, number) or _find_left_over(planned, read.copies, ran),
-            backup=_count_backup(planned, read.copies, of_slice[0]),
+            else _find_overlap(table, times, number) or read.find_left_over(planned, ran),
+            backup=read.count_backup(planned, of_slice[0]),
             parts=of_slice,
         )
         for number, (planned, of_slice, ran) in enumerate(zip(table.slices, parts, times, strict=True))
@@ -275,20 +282,6 @@ def _make_ran_part(
         for plan, uptime in zip(moments, (result.ramp_started, result.started), strict=True)
     )
     return RanPart(part, result, first, begun, begun + result.seconds, raw)
-
-
-def _find_left_over(planned: Slice, copies: Copies, ran: Times) -> str:
-    """`backup` if a backup for another slice still ran during this one; empty if none did."""
-    return "backup" if not backed_up(planned.arm) and copies.disturb(ran.first, ran.ended) else ""
-
-
-def _count_backup(planned: Slice, copies: Copies, part: RanPart) -> BackupCounts | None:
-    if not backed_up(planned.arm):
-        return None
-    # fio waits for its last I/Os, which a backup may delay by seconds: it must run until fio issues no more.
-    begun, ended = part.begun, part.begun + planned.job.seconds
-    after = max(part.ended - ended, copies.after(begun, ended))
-    return BackupCounts(round(copies.share(begun, ended), 4), round(copies.rate(begun, ended)), round(after, 3))
 
 
 def _find_cycles(read: _Readings, begun: float, ended: float) -> Cycles:

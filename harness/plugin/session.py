@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 import pytest
 from _pytest.capture import CaptureManager
 
-from harness.events import Events, Listener
+from harness.events import Events, Listener, Progress
 from harness.model.mode import Cell
 from harness.plugin.engine import Engine
 from harness.plugin.options import (
@@ -23,7 +23,6 @@ from harness.plugin.options import (
     read_project,
     scenarios_for,
 )
-from harness.progress import Progress
 from harness.scenario.scenario import ForLab, Scenario
 from harness.terminal import CleanStream, clean, one_line
 

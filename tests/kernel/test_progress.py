@@ -8,8 +8,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.events import BlockStarted, Events, GroupMeasured, Note, StepAdvanced, StepFinished, StepStarted
-from harness.progress import QUIET_IN_CI_SECONDS, QUIET_SECONDS, Progress, StandardOutput
+from harness.events import (
+    QUIET_IN_CI_SECONDS,
+    QUIET_SECONDS,
+    BlockStarted,
+    Events,
+    GroupMeasured,
+    Note,
+    Progress,
+    StandardOutput,
+    StepAdvanced,
+    StepFinished,
+    StepStarted,
+)
 
 
 class Stream(io.StringIO):
@@ -50,7 +61,7 @@ class Output:
 def output(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> Output:
     stream = Stream(terminal=terminal)
     # Not sys.stdout itself: pytest puts its own there before each phase of a test.
-    monkeypatch.setattr("harness.progress.sys", SimpleNamespace(stdout=stream))
+    monkeypatch.setattr("harness.events.sys", SimpleNamespace(stdout=stream))
     monkeypatch.delenv("CI", raising=False)
     return Output(stream, Events(Progress(StandardOutput())))
 
@@ -116,7 +127,7 @@ def test_in_a_log_no_line_is_ever_rewritten(log: Output) -> None:
 
 def test_in_a_log_blocks_are_told_once_in_a_while(log: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("harness.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("harness.events.time.monotonic", lambda: now)
     told = []
     for _ in range(60):  # a minute
         log.events(started(1))
@@ -129,7 +140,7 @@ def test_in_a_log_blocks_are_told_once_in_a_while(log: Output, monkeypatch: pyte
 @pytest.mark.parametrize("terminal", [False, True])
 def test_in_ci_notes_alone_are_told_at_once(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> None:
     now = 1000.0
-    monkeypatch.setattr("harness.progress.time.monotonic", lambda: now)
+    monkeypatch.setattr("harness.events.time.monotonic", lambda: now)
     log = output(monkeypatch, terminal=terminal)
     monkeypatch.setenv("CI", "true")
     events = Events(Progress(StandardOutput()))

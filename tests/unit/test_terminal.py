@@ -19,9 +19,8 @@ import harness
 from harness.cli import main
 from harness.console import CleanConsole
 from harness.errors import HostError
-from harness.events import Note
+from harness.events import Note, Progress, StandardOutput
 from harness.features.compare import commands
-from harness.progress import Progress, StandardOutput
 from harness.terminal import CleanStream, clean, clean_json, cleaned_output, one_line, quoted, unfiltered
 
 HOSTILE = "\x1b]0;title\x07 \x9b2J \x7f a\rb \u202etxt.exe\u2066 \u2028 \u200b \ud800 \x00"

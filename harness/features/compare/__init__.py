@@ -3,8 +3,7 @@
 `virt-overhead compare` and `--baseline` of a measurement find the cells of two runs that belong together and what else
 differs between the runs, estimate the change of each arm and judge it among all that are compared (comparison.py).
 records.py is the JSON document, words.py says it in words for a terminal and as Markdown, page.py as a page.
-`virt-overhead baseline` names a run (command.py). After a measurement on several hosts, hosts.py puts their runs beside
-each other.
+`virt-overhead baseline` names a run (command.py).
 
 `virt-overhead history add`, or `--history` of a run, writes the cells of a complete run to a directory or an object
 store, a Parquet file for each run (history_store.py). `virt-overhead history` queries all files with DuckDB, finds the
@@ -19,9 +18,9 @@ from typing import TYPE_CHECKING, Literal
 from harness.feature import Feature, RunOption, import_later
 
 if TYPE_CHECKING:
-    from harness.features.compare import command, history_store, hosts
+    from harness.features.compare import command, history_store
 else:
-    command, history_store, hosts = import_later(__name__, "command", "history_store", "hosts")
+    command, history_store = import_later(__name__, "command", "history_store")
 
 Quantity = Literal["overhead", "guest", "twin", "host"]
 """What a trend is of."""
@@ -46,5 +45,4 @@ FEATURE = Feature(
             print=lambda url, runs, reporter: history_store.add_runs(url, runs, reporter),
         ),
     ),
-    print_runs=lambda runs, reporter: hosts.print_hosts(runs, reporter) if len(runs.paths) > 1 else None,
 )

@@ -3,8 +3,8 @@
 A mode asks for it with `guests`, `neighbour` or `backup`. A mode with a neighbour or a backup is measured beside the
 same mode without, in the same blocks. `measured.py` says what each guest got, how fair that is, and what the neighbour
 and the backup did; its checks void cells whose jobs did not run at the same time. `backups.py` and `libvirt_backup.py`
-make the backups, and `report.py` has the tables. How jobs run at the same time, each on a volume of its own, and
-backups beside them, is part of the kernel: an arm has parts (`model/mode.py`).
+make the backups, `slice_backups.py` while slices run, and `report.py` has the tables. How jobs run at the same time, each
+on a volume of its own, is part of the kernel: an arm has parts (`model/mode.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from harness.model.values import Flag, TomlTable
 from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
-    from harness.features.neighbours import backups, libvirt_backup, measured
+    from harness.features.neighbours import backups, libvirt_backup, measured, slice_backups
 else:
-    backups, libvirt_backup, measured = import_later(__name__, "backups", "libvirt_backup", "measured")
+    backups, libvirt_backup, measured, slice_backups = import_later(
+        __name__, "backups", "libvirt_backup", "measured", "slice_backups"
+    )
 
 MOST_GUESTS = 6
 """Guests that a mode has at most. fio on the host runs once for each of them, through one connection: OpenSSH allows 10
@@ -151,4 +153,5 @@ FEATURE = Feature(
     measure=lambda cell, blocks, samples, confidence, span_bytes: measured.measure_others(
         cell, blocks, samples, confidence, span_bytes
     ),
+    accompany=lambda session, table, start: slice_backups.accompany(session, table, start),
 )

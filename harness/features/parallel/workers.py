@@ -23,7 +23,7 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 from harness.errors import ConfigError
-from harness.events import Event, Listener
+from harness.events import Event, Listener, Progress, Screen
 from harness.plugin.engine import Engine
 from harness.plugin.options import SCENARIOS
 from harness.plugin.session import (
@@ -35,7 +35,6 @@ from harness.plugin.session import (
     options_of,
     scenarios_of,
 )
-from harness.progress import Progress, Screen
 from harness.signals import ended_like_ctrl_c
 
 

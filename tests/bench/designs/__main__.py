@@ -40,8 +40,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.events import Events
-from harness.progress import Progress, StandardOutput
+from harness.events import Events, Progress, StandardOutput
 from harness.signals import ended_like_ctrl_c
 from harness.units import format_duration
 from tests.bench.designs.assess import rows, table

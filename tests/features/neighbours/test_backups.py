@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 
 import libvirt
@@ -16,11 +17,10 @@ from harness.features.borrow.hypervisor import refuse_others
 from harness.features.neighbours import make_backup_mode
 from harness.features.neighbours.libvirt_backup import LibvirtBackup, build_backup_xml
 from harness.features.neighbours.measured import check_backup, measure_others, note_lost_backups
+from harness.features.neighbours.slice_backups import Backups, Copies, Copy
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.requirements import Versions, refuse_mode
-from harness.measure import ran_slices as backups
 from harness.measure.phases import Pauses
-from harness.measure.ran_slices import Backups, Copies, Copy
 from harness.model.attach import Attach
 from harness.model.job import Job, parse_workload
 from harness.model.layout import Lvm
@@ -134,12 +134,14 @@ def test_a_backup_that_ends_is_begun_again_until_the_slice_ends(
     seconds: float, copies: int, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(backups, "time", clock)
-    running = Backups(start=clock.now)
-    monkeypatch.setattr(running.stopped, "wait", clock.wait)
+    monkeypatch.setattr("harness.features.neighbours.slice_backups.time", clock)
+    stopped = Event()
+    monkeypatch.setattr(stopped, "wait", clock.wait)
     disk = Disk(clock, seconds)
     slice_ = Slice(1, ScheduledArm(ARM), JOB, start=5.0, lead=BACKUP_LEAD, tail=BACKUP_TAIL)
-    found = running.run([(slice_, disk)])
+    running = Backups([(slice_, disk)], start=clock.now)
+    running.run(stopped)
+    found = running.copies
     begun, ended = 100 + slice_.start, 100 + slice_.end
     assert disk.begun[0] == pytest.approx(begun - BACKUP_LEAD, abs=0.02)
     assert len(disk.begun) == copies
@@ -147,6 +149,14 @@ def test_a_backup_that_ends_is_begun_again_until_the_slice_ends(
     assert (found.share(begun, ended) > 0.999) is whole
     assert found.share(begun, ended) > 0.8
     assert found.rate(begun, ended) == pytest.approx(1000, rel=0.02)
+    counts = running.count(slice_, begun, ended)
+    assert counts is not None
+    assert (counts.share > 0.99) is whole
+    assert counts.after == pytest.approx(found.after(begun, ended), abs=0.001)
+    other = replace(slice_, turn=ScheduledArm(Arm(Place.GUEST, ALONE)))
+    assert running.count(other, begun, ended) is None
+    assert running.find_left_over(other, begun, ended) == "backup"
+    assert running.find_left_over(slice_, begun, ended) == ""
 
 
 def test_another_slice_during_which_a_backup_may_run_is_found() -> None:
