@@ -15,8 +15,7 @@ from pathlib import Path
 import libvirt
 import pytest
 
-from harness.cli import main
-from harness.cli.runs import PYTEST
+from harness.cli import PYTEST, main
 from harness.config.names import RunId
 from harness.features.embedded.lab_host import LabMachine, LabMachineState
 from harness.features.reap import commands as reaping
@@ -317,7 +316,7 @@ sys.meta_path.insert(0, Finder())
 @pytest.mark.parametrize(
     ("module", "start"),
     [
-        ("harness.cli.runs", "import harness; sys.exit(harness.main())"),
+        ("harness.cli.common", "import harness; sys.exit(harness.main())"),
         ("_pytest.approx", PYTEST[-1]),
         ("harness.model.mode", PYTEST[-1]),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.runs import pytest_arguments
+from harness.cli import pytest_arguments
 from harness.files import shipped
 from tests.unit.warm_pytest import Request, WarmPytest, warm_pytest
 

@@ -167,7 +167,8 @@ def test_under_nohup_a_hangup_ends_nothing(waiting: Path) -> None:
 COMMAND = """
 import sys, time
 from pathlib import Path
-from harness.cli import main, runs
+import harness.cli
+from harness.cli import main
 
 def work(options):
     try:
@@ -177,7 +178,7 @@ def work(options):
         print("taking down", flush=True)
         Path(sys.argv[1], "taken-down").touch()
 
-runs._images = work
+harness.cli._images = work
 sys.exit(main(["images"]))
 """
 

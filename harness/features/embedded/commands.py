@@ -7,8 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from harness.cli import measure
 from harness.cli.common import add_json, print_json, terminal_events
-from harness.cli.runs import measure
 from harness.units import format_duration
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ def _add_actions(images: Any) -> None:
 
 
 def _import(options: argparse.Namespace) -> int:
-    from harness.cli.runs import show_report
+    from harness.cli import show_report
     from harness.features.exchange.importing import import_run
 
     store, left_out = import_run(_request_import(options), options.reports)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
-from harness.cli.runs import PYTEST, pytest_arguments
+from harness.cli import PYTEST, pytest_arguments
 from harness.errors import ConfigError
 from harness.features.init.commands import InitRequest
 from harness.features.init.disks import Offers, StorageOffer, show
