@@ -7,7 +7,7 @@ and figures (reader.py), and the points of host and guests a stored run with cop
 is refused, or a note of the cell.
 
 `virt-overhead export` (exporting.py): the measurements as CSV or Parquet, or as the tree of bench-fio that fio-plot
-draws; and losses, verdicts and values as gauges for Prometheus (gauges.py). A run is given to others without what
+draws; and losses, verdicts and values as gauges for Prometheus. A run is given to others without what
 identifies machines and users (sharing.py): as a file, as an entry of the gallery, or by HTTP POST.
 
 `virt-overhead images export` and `images import` (bundling.py) bring the images to machines that cannot build them.

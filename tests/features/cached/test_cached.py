@@ -13,7 +13,8 @@ from harness.features.answers.advice import list_advice, map_results
 from harness.features.answers.decision import compare_options, get_answers, select_results
 from harness.features.cached import count_copies, describe_state, find_change, measure_share
 from harness.features.cached.report import cached_blocks, describe_cell
-from harness.features.exchange.gauges import label_cell
+from harness.features.exchange.exporting import label_cell
+from harness.features.heat_map.report import make_heat_map
 from harness.features.variants import Variant
 from harness.lab.counters import CounterFiles, parse_samples, read_samples
 from harness.lab.transport.local import LocalRunner
@@ -247,7 +248,7 @@ def test_no_cached_cell_is_in_anything_that_ranks_or_compares_modes(declared: Ru
         "headline": headline_of(section),
         "comparison": section.comparison,
         "modes": section.modes,
-        "heat map": section.heat_map,
+        "heat map": make_heat_map(section),
         "charts": [workload.series("throughput") for workload in section.workloads],
         "splits": [workload.split(32) for workload in section.workloads],
         "cells of workloads": [cell.mode for workload in section.workloads for cell in workload.cells],

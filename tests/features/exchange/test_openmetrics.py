@@ -29,7 +29,7 @@ from harness.cli import main
 from harness.config.names import RunId
 from harness.export_formats import Gauge, GaugeSample, format_openmetrics
 from harness.features.compare.trends import Shift, Trend, make_trend_gauges
-from harness.features.exchange.gauges import make_gauges
+from harness.features.exchange.exporting import make_gauges
 from harness.results import Run, RunStore
 from harness.signals import wait_until
 from tests.build import synthetic_run
