@@ -441,6 +441,8 @@ class ReportPlace(StrEnum):
     """What the disk is."""
     DIFFERENCES = "differences"
     """Guests against each other."""
+    OVERVIEW = "overview"
+    """All cells at a glance, before the workloads of the page."""
     PARTS = "parts"
     """What a figure is made of, before the findings: steps, the disks of an array, the parts of an I/O."""
     FINDINGS = "findings"

@@ -32,6 +32,7 @@ NAMES: tuple[str, ...] = (
     "container",
     "filesystem",
     "cached",
+    "heat_map",
     "distributions",
     "borrow",
     "fio_files",

@@ -355,6 +355,7 @@ CONTENTS: dict[ReportPlace, tuple[Content, ...]] = {
     ReportPlace.FACTS: (disk_blocks,),
     ReportPlace.ANSWERS: (),
     ReportPlace.DIFFERENCES: (),
+    ReportPlace.OVERVIEW: (),
     ReportPlace.PARTS: (),
     ReportPlace.FINDINGS: (best_blocks,),
     ReportPlace.COSTS: (),

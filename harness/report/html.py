@@ -42,12 +42,9 @@ from harness.report.blocks import (
     percent_cell,
 )
 from harness.report.charts import (
-    colour_limit,
     draw_at_one_depth,
-    draw_heat_map,
     draw_over_iodepth,
     draw_split,
-    heat_maps,
 )
 from harness.report.contents import blocks_at, find_banners, further_charts, further_tables, headline_of, lab_sentences
 from harness.report.draw import LAYER, VIRTUALISATION
@@ -260,7 +257,7 @@ def _section_blocks(section: Section) -> Iterator[Block]:
     if general := section.notes.general:
         yield Heading("What to know about these figures")
         yield Listing(tuple(join_words(f"{note.text} ", Mark(f"({note.about})", "small")) for note in general))
-    yield from _heat_map_blocks(section)
+    yield from blocks_at(ReportPlace.OVERVIEW, section)
     yield Box((*_workloads(section), *blocks_at(ReportPlace.FINDINGS, section)), style="workloads")
     yield from blocks_at(ReportPlace.COSTS, section)
     yield from background.configuration_blocks(section)
@@ -298,32 +295,6 @@ def _mode_blocks(section: Section) -> Iterator[Block]:
         "the guest against the twin. The parts multiply: 1 \N{MINUS SIGN} overhead = (1 \N{MINUS SIGN} storage layer) "
         "\N{MULTIPLICATION SIGN} (1 \N{MINUS SIGN} virtualisation)."
     )
-
-
-def _heat_map_blocks(section: Section) -> Iterator[Block]:
-    if not section.has_overhead:
-        return
-    yield Heading("Overhead by mode and job")
-    limit = colour_limit(section.heat_map.values)
-    parts = heat_maps(section)
-    full = f"{limit * 100:.0f} %"
-    for number, part in enumerate(parts, start=1):
-        caption: Words = f"{part.columns[0][0]} to {part.columns[-1][0]}"
-        if number == len(parts):
-            caption = join_words(
-                "Throughput lost against the host, in percent: ",
-                Mark("", "ramp"),
-                f" from {full} faster (blue) to {full} lost (orange). ",
-                Mark("void"),
-                " (a check failed) is not a result. \N{MIDDLE DOT} means not measured.",
-            )
-        yield Chart(
-            f"{section.key}-heat{number}",
-            lambda part=part: draw_heat_map(part, limit),  # type: ignore[misc]
-            caption,
-            "Heat-map of overhead by mode and job; the same figures are in the tables below",
-            style="heat",
-        )
 
 
 def _workloads(section: Section) -> Iterator[Block]:

@@ -256,23 +256,6 @@ _RecordT = TypeVar("_RecordT", bound=_OfDisk)
 _ComputedT = TypeVar("_ComputedT")
 
 
-@dataclass(frozen=True, slots=True)
-class HeatMap:
-    """Overhead by mode (rows) and job (columns). None: no value to compare. `words` says why."""
-
-    modes: tuple[str, ...]
-    columns: tuple[tuple[str, int], ...]
-    """Workload and iodepth of each column."""
-    values: tuple[tuple[Estimate | None, ...], ...]
-    words: tuple[tuple[str, ...], ...]
-    """By field: "void", "faster", "skip", or a dot if nothing was measured; empty if there is a value."""
-
-    def of(self, begin: int, end: int) -> HeatMap:
-        """Only the columns from `begin` to before `end`."""
-        values, words = (tuple(row[begin:end] for row in self.values), tuple(row[begin:end] for row in self.words))
-        return HeatMap(self.modes, self.columns[begin:end], values, words)
-
-
 @dataclass(frozen=True)
 class Section:
     """All results of one disk in one scenario. `run` has them and those of other disks."""
@@ -347,27 +330,9 @@ class Section:
         return tuple(sorted({cell.iodepth for cell in self.cells}))
 
     @property
-    def has_overhead(self) -> bool:
-        """True if at least one cell has a loss of throughput to compare."""
-        return any(cell.ranked and cell.overhead is not None for cell in self.cells)
-
-    @property
     def split_depth(self) -> int:
         """The first shown depth of the split: 32, or the nearest smaller depth, or the smallest."""
         return max((depth for depth in self.depths if depth <= 32), default=min(self.depths, default=1))
-
-    @cached_property
-    def heat_map(self) -> HeatMap:
-        workloads = [workload for workload in self.workloads if not workload.rated]
-        columns = tuple((workload.name, depth) for workload in workloads for depth in workload.depths)
-        at = {(cell.mode, cell.workload, cell.iodepth): cell for cell in self.cells}
-        rows = [[at.get((mode, *column)) for column in columns] for mode in self.modes]
-        return HeatMap(
-            modes=self.modes,
-            columns=columns,
-            values=tuple(tuple(cell.overhead if cell and cell.usable else None for cell in row) for row in rows),
-            words=tuple(tuple(_word(cell) if cell else "" for cell in row) for row in rows),
-        )
 
     @property
     def notes(self) -> Notes:
@@ -382,11 +347,6 @@ def outcome_counts(cells: Sequence[CellRecord]) -> dict[Outcome, int]:
     """The number of cells by outcome, in the order of the reports, without zeros."""
     counts = Counter(cell.outcome for cell in cells)
     return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
-
-
-def _word(cell: CellRecord) -> str:
-    """The word in a field without a value."""
-    return cell.doubt or {Outcome.SKIPPED: "skip", Outcome.NOT_MEASURED: "\N{MIDDLE DOT}"}.get(cell.outcome, "")
 
 
 def find_sections(run: Run) -> tuple[Section, ...]:

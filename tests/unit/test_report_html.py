@@ -11,15 +11,15 @@ from plotly.offline import get_plotlyjs
 from pydantic import JsonValue
 
 from harness.analysis import Estimate
+from harness.features.heat_map import report as heat_map
+from harness.features.heat_map.report import make_heat_map, split_heat_map
 from harness.model.attach import Attach
 from harness.model.base import Md
 from harness.model.guest import GIB, GuestOptions
 from harness.model.mode import ModeDetail
 from harness.model.option import Effective
-from harness.report import charts
 from harness.report import page as report_page
 from harness.report.background import Facts, about_run, configuration, differing, provenance
-from harness.report.charts import heat_maps
 from harness.report.html import render_html, write_report
 from harness.report.section import Notes, ReportNote, find_sections, notes_of
 from harness.results import CellRecord, Run, RunStore
@@ -253,12 +253,12 @@ def test_options_that_a_passed_through_disk_does_not_have_are_no_differences_of_
 
 def test_a_wide_heat_map_is_in_parts_of_whole_workloads(monkeypatch: pytest.MonkeyPatch, smoke: Run) -> None:
     section = find_sections(smoke)[0]
-    assert [part.columns for part in heat_maps(section)] == [section.heat_map.columns]
-    monkeypatch.setattr(charts, "MOST_COLUMNS", 5)
-    parts = heat_maps(section)
+    assert [part.columns for part in split_heat_map(section)] == [make_heat_map(section).columns]
+    monkeypatch.setattr(heat_map, "MOST_COLUMNS", 5)
+    parts = split_heat_map(section)
     assert [len(part.columns) for part in parts] == [4, 4]
-    assert parts[0].columns + parts[1].columns == section.heat_map.columns
-    assert parts[1].values[0] == section.heat_map.values[0][4:]
+    assert parts[0].columns + parts[1].columns == make_heat_map(section).columns
+    assert parts[1].values[0] == make_heat_map(section).values[0][4:]
     found = page(smoke)
     assert {"disk1-heat1", "disk1-heat2"} <= found.json("figures").keys()
     assert "seqread-256k to seqwrite-256k" in found.text

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.analysis import Verdict
+from harness.features.heat_map.report import make_heat_map
 from harness.model.mode import Budget
 from harness.report.contents import headline_of
 from harness.report.markdown import markdown_table
@@ -140,7 +141,7 @@ def test_void_figures_have_a_word_and_no_colour_in_the_heat_map_and_faster_ones_
     cached: Run, faster: Run
 ) -> None:
     for run, mode, word, has_value in ((cached, "raw-cached", "void", False), (faster, "raw", "faster", True)):
-        heat_map = find_sections(run)[0].heat_map
+        heat_map = make_heat_map(find_sections(run)[0])
         row = heat_map.modes.index(mode)
         assert {value is not None for value in heat_map.values[row]} == {has_value}
         assert set(heat_map.words[row]) == {word}
