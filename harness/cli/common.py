@@ -14,7 +14,6 @@ from harness.terminal import clean_json, quoted
 
 if TYPE_CHECKING:
     from harness.lab.inventory import Inventory
-    from harness.results import RunStore
 
 REPORTS = Path("reports")
 """The directory of runs, unless an option names another."""
@@ -65,17 +64,6 @@ def chosen_inventory(options: argparse.Namespace) -> Inventory:
     inventory = choose_inventory(options.lab, Path.cwd())
     withdraw_secrets(inventory.hosts)
     return inventory.only(options.host) if options.host else inventory
-
-
-def chosen_store(path: Path, reports: Path) -> RunStore:
-    """The run at `path`, or of this name in the directory `reports`. Raises ConfigError if there is none."""
-    from harness.errors import ConfigError, ResultsError
-    from harness.results import RunStore
-
-    try:
-        return RunStore.named(path, reports)
-    except ResultsError as error:
-        raise ConfigError(error.message, hint=error.hint) from error
 
 
 def number_from(least: int, most: int = 10_000) -> Callable[[str], int]:

@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from harness.cli.common import chosen_store
 from harness.config.names import choices, plain_name, spelt_otherwise
 from harness.console import CleanConsole
 from harness.errors import ConfigError, ResultsError
@@ -154,12 +153,20 @@ def decide_status(comparison: RunComparison, inconclusive: Literal["fail", "skip
     return UNDECIDED if ComparisonOutcome.UNDECIDED in outcomes and inconclusive == "fail" else 0
 
 
+def choose_store(path: Path, reports: Path) -> RunStore:
+    """The run at `path`, or of this name in the directory `reports`. Raises ConfigError if there is none."""
+    try:
+        return RunStore.named(path, reports)
+    except ResultsError as error:
+        raise ConfigError(error.message, hint=error.hint) from error
+
+
 def open_run(word: str, reports: Path) -> RunStore:
     """The run that a word of the command line names: by a path, a name in `reports`, or the URL of its results.json.
 
     Raises ConfigError if there is none.
     """
-    return fetch_run(word, reports) if _IS_URL.match(word) else chosen_store(Path(word), reports)
+    return fetch_run(word, reports) if _IS_URL.match(word) else choose_store(Path(word), reports)
 
 
 def fetch_run(url: str, reports: Path) -> RunStore:

@@ -222,14 +222,14 @@ def _history(options: argparse.Namespace) -> int:
 
 
 def _add(options: argparse.Namespace, store: Any) -> int:
-    from harness.cli.common import chosen_store
+    from harness.features.compare.command import choose_store
 
     labels = dict(map(_label, options.label))
     if len(options.what) == 1:
         raise ConfigError("history add: no run", hint="name the runs, for example: virt-overhead history add latest")
     results = []
     refused: list[ConfigError] = []
-    for run in [chosen_store(Path(word), REPORTS) for word in options.what[1:]]:
+    for run in [choose_store(Path(word), REPORTS) for word in options.what[1:]]:
         try:
             added = store.add(run, labels)
         except ConfigError as error:
