@@ -122,15 +122,10 @@ def run_timetable(
         changed = has_clock_changed(clocks, read_clocks(guests.values(), session, pool), session.host.runner)
     store.save_raw(f"{name}-counters.txt", sampled.result(), command=f"{' '.join(files.paths)}")
     samples = parse_samples(sampled.result(), files, session.host.runner.name, expected=len(times))
-    results_of: dict[SliceJob, tuple[Fio, JobResult, str]] = {}
-    for fio, done in running.items():
-        raw = fio.save(done.result())
-        results = parse(done.result().stdout, fio.sections, fio.runner.name, within=deadline)
-        for slice_job, result in zip(fio.jobs, results, strict=True):
-            results_of[slice_job] = fio, result, raw
+    ended = {fio: done.result() for fio, done in running.items()}
     readings = _Readings(start, host_clock, samples, counted.result(), companions, changed)
-    ran = _make_ran_slices(table, results_of, readings)
-    ready = [moment for fio, done in running.items() if (moment := fio.ready(done.result())) is not None]
+    ran = _make_ran_slices(table, _parse_results(ended, deadline), readings)
+    ready = [moment for fio, done in ended.items() if (moment := fio.ready(done)) is not None]
     if ready:
         startup.record_ready(max(ready) - asked - slower, len(table.slices))
     # All fio of one machine together: its clock is corrected once.
@@ -138,6 +133,17 @@ def run_timetable(
         names = {fio.name for fio in fios if fio.runner is runner}
         session.clocks.started(runner, _find_late(names, ran, start))
     return ran
+
+
+def _parse_results(ended: Mapping[Fio, Completed], deadline: float) -> dict[SliceJob, tuple[Fio, JobResult, str]]:
+    """The result of each job, with its fio and the path of the output. Stores the outputs before it reads them."""
+    results_of: dict[SliceJob, tuple[Fio, JobResult, str]] = {}
+    for fio, done in ended.items():
+        raw = fio.save(done)
+        results = parse(done.stdout, fio.sections, fio.runner.name, within=deadline)
+        for slice_job, result in zip(fio.jobs, results, strict=True):
+            results_of[slice_job] = fio, result, raw
+    return results_of
 
 
 def _find_late(names: Collection[str], ran: Sequence[RanSlice], start: float) -> list[float]:

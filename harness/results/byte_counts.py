@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 from harness.model.base import NONE, Amplification
 from harness.model.counters import FioCounts, Transferred
@@ -218,55 +219,44 @@ def _count_bytes(
     ]
     elapsed = max(slice_.started + slice_.seconds for slice_ in slices) - min(slice_.started for slice_ in slices)
     counts = []
-    for direction in ("read", "written", "trimmed"):
-        for by, by_fio, moved in sources:
-            fio, counted = (sum(getattr(count, direction) for count in several) for several in (by_fio, moved))
-            if not fio:
-                continue
-            needs = (NONE if of_qemu is None else of_qemu) if by == "qemu" else of_disk
-            fewest, most = fio * needs.fewest_written, fio * needs.most_written
-            if direction == "read":
-                for_writes = sum(count.written for count in by_fio) * needs.read_for_write
-                fewest, most = fio * needs.fewest_read, fio * needs.most_read + for_writes
-            elif direction == "trimmed":
-                fewest, most = fio * needs.fewest_trimmed, fio * needs.most_trimmed
-            polled = 0.0
-            # A journal is written at any time. QEMU also counts between the slices, but only that of its own guest.
-            lasting = elapsed if by == "qemu" else sum(slice_.wall for slice_ in slices)
-            extra = journal(lasting) if journal and (by != "qemu" or of_qemu is not None) else 0.0
-            if direction == "read" and by == "qemu":
-                # With the slices of other jobs of the arm.
-                extra += sum(piece.ahead for piece in pieces.values())
-            elif direction == "read" and ahead is not None:
-                extra += ahead.count(slices, fio)
-            if by == "disk" and direction == "read":
-                polled = _estimate_polled(whole)
-                extra += polled + sum(map(_read_probed, whole))
-            if by == "disk":
-                extra += (
-                    sum(getattr(moved_before, direction) for moved_before in map(_read_earlier, whole)) * most / fio
-                )
-            if by == "storage":
-                # Others use the storage, too, so more bytes are not an error.
-                extra = math.inf
-            slack = len(by_fio) * in_flight * most / fio
-            rebuild = _estimate_rebuild(whole, direction, needs)
-            counts.append(
-                _ByteCount(
-                    number,
-                    direction,
-                    by,
-                    fio,
-                    counted,
-                    fewest,
-                    most,
-                    slack=slack,
-                    extra=extra + rebuild,
-                    rebuild=rebuild,
-                    polled=polled,
-                )
-            )
+    for direction, (by, by_fio, moved) in product(("read", "written", "trimmed"), sources):
+        fio, counted = (sum(getattr(count, direction) for count in several) for several in (by_fio, moved))
+        if not fio:
+            continue
+        needs = (NONE if of_qemu is None else of_qemu) if by == "qemu" else of_disk
+        fewest, most = _bound_bytes(direction, fio, needs, written=sum(count.written for count in by_fio))
+        polled = _estimate_polled(whole) if by == "disk" and direction == "read" else 0.0
+        # A journal is written at any time. QEMU also counts between the slices, but only that of its own guest.
+        lasting = elapsed if by == "qemu" else sum(slice_.wall for slice_ in slices)
+        extra = journal(lasting) if journal and (by != "qemu" or of_qemu is not None) else 0.0
+        if direction == "read" and by == "qemu":
+            # With the slices of other jobs of the arm.
+            extra += sum(piece.ahead for piece in pieces.values())
+        elif direction == "read" and ahead is not None:
+            extra += ahead.count(slices, fio)
+        if by == "disk" and direction == "read":
+            extra += polled + sum(map(_read_probed, whole))
+        if by == "disk":
+            extra += sum(getattr(earlier, direction) for earlier in map(_read_earlier, whole)) * most / fio
+        if by == "storage":
+            # Others use the storage, too, so more bytes are not an error.
+            extra = math.inf
+        slack = len(by_fio) * in_flight * most / fio
+        rebuild = _estimate_rebuild(whole, direction, needs)
+        extra += rebuild
+        counts.append(
+            _ByteCount(number, direction, by, fio, counted, fewest, most, slack, extra, rebuild=rebuild, polled=polled)
+        )
     return counts
+
+
+def _bound_bytes(direction: str, fio: int, needs: Amplification, *, written: int) -> tuple[float, float]:
+    """The fewest and the most bytes that a layout needs in this direction for those of fio, which wrote `written`."""
+    if direction == "read":
+        return fio * needs.fewest_read, fio * needs.most_read + written * needs.read_for_write
+    if direction == "trimmed":
+        return fio * needs.fewest_trimmed, fio * needs.most_trimmed
+    return fio * needs.fewest_written, fio * needs.most_written
 
 
 def _estimate_rebuild(slices: Sequence[Measurement], direction: str, needs: Amplification) -> float:
