@@ -91,8 +91,8 @@ def configuration(cells: Sequence[CellRecord]) -> Facts:
         if not cell.is_baseline:
             by_mode.setdefault(cell.mode, []).append(cell)
     columns: dict[str, dict[str, str]] = {}
-    for mode, own in by_mode.items():
-        detail = own[0].mode_detail
+    for mode, mode_cells in by_mode.items():
+        detail = mode_cells[0].mode_detail
         requested = dict(_options("layout", detail.layout)) | dict(_options("attach", detail.attach))
         requested |= dict(_options("guest", detail.guest, only=detail.guest.requested))
         effective = [
@@ -101,14 +101,14 @@ def configuration(cells: Sequence[CellRecord]) -> Facts:
                 for name, value in record.effective.settings()
                 if name not in DEFINITIONS
             }
-            for record in own
+            for record in mode_cells
             if record.effective != NOTHING
         ]
-        keys = dict.fromkeys(key for each in effective for key in each)
-        read_back = {key: _agreed([each.get(key, "not reported") for each in effective]) for key in keys}
+        keys = dict.fromkeys(key for settings in effective for key in settings)
+        read_back = {key: _agreed([settings.get(key, "not reported") for settings in effective]) for key in keys}
         columns[mode] = requested | read_back
-    found = dict.fromkeys(key for column in columns.values() for key in column)
-    keys_in_order = sorted(found, key=lambda key: ("layout", "attach", "guest", "effective").index(key.split(".")[0]))
+    names = dict.fromkeys(key for column in columns.values() for key in column)
+    keys_in_order = sorted(names, key=lambda key: ("layout", "attach", "guest", "effective").index(key.split(".")[0]))
     rows = tuple((_heading(key), *(columns[mode].get(key, "") for mode in by_mode)) for key in keys_in_order)
     return Facts(("", *by_mode), rows)
 
@@ -170,9 +170,9 @@ def provenance(run: Run) -> tuple[Facts, Facts]:
     evaluation.
     """
     internal = ("asked", "evaluation", FIO_FILES, PLAN)
-    found = {key: value for key, value in run.provenance.items() if key not in internal}
+    shown = {key: value for key, value in run.provenance.items() if key not in internal}
     apart: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
-    for name, value in _flat(found):
+    for name, value in _flat(shown):
         apart[".sha256." in name or name.endswith(".sha256")].append((name, value))
     header = ("what", "value")
     return Facts(header, tuple(apart[False])), Facts(header, tuple(apart[True]))
@@ -183,12 +183,12 @@ def find_phases(run: Run) -> tuple[Phase, ...]:
     wall = run.run.efficiency.wall_s or sum(run.run.phases.values())
     if wall <= 0:
         return ()
-    found = [Phase(name, seconds, seconds / wall) for name, seconds in run.run.phases.items()]
-    found.sort(key=lambda phase: -phase.seconds)
+    phases = [Phase(name, seconds, seconds / wall) for name, seconds in run.run.phases.items()]
+    phases.sort(key=lambda phase: -phase.seconds)
     rest = wall - sum(run.run.phases.values())
     if rest > wall * 0.005:
-        found.append(Phase("not in a phase", rest, rest / wall))
-    return tuple(found)
+        phases.append(Phase("not in a phase", rest, rest / wall))
+    return tuple(phases)
 
 
 def phase_table(phases: Sequence[Phase]) -> Table:

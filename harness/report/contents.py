@@ -102,7 +102,7 @@ def _of_scenario(run: Run, scenario: str, disk: str) -> Iterator[DiskRecord]:
     asked = run.provenance.get("asked")
     prefix = f"{scenario}.disk."
     others = [key.removeprefix(prefix) for key in asked if key.startswith(prefix)] if isinstance(asked, dict) else []
-    by_name = {each.name: each for each in run.disks}
+    by_name = {disk.name: disk for disk in run.disks}
     return (by_name[name] for name in dict.fromkeys((disk, *others)) if name in by_name)
 
 
@@ -204,16 +204,16 @@ def _controller(controller: Controller) -> str:
 def _health(before: DiskHealth | None, after: DiskHealth | None) -> Iterator[str]:
     """Temperature and wear, as "41 to 45 C" if it changed, and what was written in between."""
     known = [disk_health for disk_health in (before, after) if disk_health is not None]
-    if celsius := _from_to([each.celsius for each in known]):
+    if celsius := _from_to([health.celsius for health in known]):
         yield f"{celsius} C"
-    if used := _from_to([each.used_percent for each in known]):
+    if used := _from_to([health.used_percent for health in known]):
         yield f"{used} % of its rated endurance used"
-    written = [each.written_bytes for each in known if each.written_bytes is not None]
+    written = [health.written_bytes for health in known if health.written_bytes is not None]
     if len(written) == 2:
         yield f"{format_size(max(written[1] - written[0], 0))} written meanwhile by its own count"
     elif written:
         yield f"{format_size(written[0])} written in its life"
-    errors = [each.errors or 0 for each in known]
+    errors = [health.errors or 0 for health in known]
     if errors and errors[-1]:
         yield f"{errors[-1]} media errors, {errors[-1] - errors[0]} of them new"
 
@@ -266,9 +266,9 @@ def _mean_and_best(values: Sequence[float]) -> tuple[str, str]:
 def find_banners(run: Run) -> tuple[Banner, ...]:
     """Warnings if the run is incomplete, has results that nothing here reads, judged nothing, had a limit of bytes
     written, its lab is not real hardware, or it has no interval, and those of features."""
-    own = (_status_banner, _unknown_banner, _judged_banner, _writes_banner, _lab_banner, _blocks_banner)
+    of_kernel = (_status_banner, _unknown_banner, _judged_banner, _writes_banner, _lab_banner, _blocks_banner)
     methods = dict.fromkeys(group.conditioning.method for group in run.groups if group.conditioning is not None)
-    finders = (*own, *(find_conditioner(method).banners for method in methods))
+    finders = (*of_kernel, *(find_conditioner(method).banners for method in methods))
     return tuple(banner for find in finders for banner in find(run))
 
 
@@ -331,7 +331,7 @@ def _lab_banner(run: Run) -> Iterator[Banner]:
 def _imported(run: Run) -> str:
     """Where the figures of an imported run are from, and which files were left out."""
     origin = run.provenance.get(IMPORTED)
-    files = [each for each in origin.values() if isinstance(each, dict)] if isinstance(origin, dict) else []
+    files = [file for file in origin.values() if isinstance(file, dict)] if isinstance(origin, dict) else []
     left_out = [str(file.get("from")) for file in files if "left out" in file]
     words = f"The figures are from {count(len(files) - len(left_out), 'file')} of another tool ({run.lab.why})."
     return f"{words} Left out, because they cannot be read: {', '.join(left_out)}." if left_out else words

@@ -113,13 +113,13 @@ def _words(text: Words) -> str:
 def _answer(section: Section) -> list[str]:
     """The headline, which mode to use for what, and what single options do."""
     headline = headline_of(section)
-    found = [f"### {marked(headline.sentence)}", ""]
+    lines = [f"### {marked(headline.sentence)}", ""]
     if headline.details:
-        found += [" ".join(map(marked, headline.details)), ""]
+        lines += [" ".join(map(marked, headline.details)), ""]
     indented = [
         (line, len(line) - len(line.lstrip())) for line in render_lines(blocks_at(ReportPlace.ANSWERS, section))
     ]
-    return found + [f"{' ' * indent}- {marked(line.strip())}" for line, indent in indented] + [""] * bool(indented)
+    return lines + [f"{' ' * indent}- {marked(line.strip())}" for line, indent in indented] + [""] * bool(indented)
 
 
 def _section(section: Section) -> list[str]:

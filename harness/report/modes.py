@@ -103,7 +103,7 @@ def compare_modes(cells: Sequence[CellRecord]) -> Comparison:
             by_mode[cell.mode][cell.job.id] = cell
     chosen, jobs = most_comparable({mode: set(of_job) for mode, of_job in by_mode.items()})
     cells_of = {mode: [by_mode[mode][job] for job in sorted(jobs)] for mode in by_mode if mode in chosen}
-    summaries = tuple(_summary(mode, own) for mode, own in cells_of.items())
+    summaries = tuple(_summary(mode, of_mode) for mode, of_mode in cells_of.items())
     return Comparison(
         modes=summaries,
         least=_extreme(summaries, cells_of, 1),
@@ -132,12 +132,12 @@ def _extreme(modes: Sequence[ModeSummary], cells: dict[str, list[CellRecord]], s
     if not modes:
         return ()
     extreme = min(modes, key=lambda mode: sign * mode.overhead.point).mode
-    confidence = max(cell.confidence for own in cells.values() for cell in own)
+    confidence = max(cell.confidence for of_mode in cells.values() for cell in of_mode)
     confidence = 1 - (1 - confidence) / max(1, len(modes) - 1)
 
     pairs = {
-        mode: [(one, other) for one, other in zip(cells[extreme], own, strict=True)]
-        for mode, own in cells.items()
+        mode: [(one, other) for one, other in zip(cells[extreme], of_mode, strict=True)]
+        for mode, of_mode in cells.items()
         if mode != extreme
     }
     changes = {mode: mode_change.change for mode, mode_change in compare_guests(pairs, "iops", confidence).items()}

@@ -46,17 +46,17 @@ def notes_of(cells: Sequence[CellRecord]) -> Notes:
     for cell in counted:
         for text in cell.notes:
             holders.setdefault(text, []).append(cell.mode)
-    general = {text: about for text, own in holders.items() if (about := _all_of(own, of_modes, guests))}
+    general = {text: about for text, modes in holders.items() if (about := _all_of(modes, of_modes, guests))}
     return Notes(
         general=tuple(ReportNote(text, about) for text, about in general.items()),
         own={cell.id: tuple(text for text in cell.notes if text not in general) for cell in cells},
     )
 
 
-def _all_of(own: Sequence[str], of_modes: Counter[str], guests: Set[str]) -> str:
-    """The cells of a note that is in one cell for each of the modes `own`, in words; empty if other cells lack it."""
-    modes = dict.fromkeys(own)
-    if len(own) < 2 or len(own) != sum(of_modes[mode] for mode in modes):
+def _all_of(holders: Sequence[str], of_modes: Counter[str], guests: Set[str]) -> str:
+    """The cells of a note that is in one cell for each of these modes, in words; empty if other cells lack it."""
+    modes = dict.fromkeys(holders)
+    if len(holders) < 2 or len(holders) != sum(of_modes[mode] for mode in modes):
         return ""
     if modes.keys() == of_modes.keys():
         return "every cell"

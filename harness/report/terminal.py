@@ -83,10 +83,10 @@ def overhead_table(run: Run, *, width: int) -> RenderableType:
 def difference_lines(run: Run) -> list[str]:
     """What comes before the overheads: the differences between variants, what neighbours cost, and how several guests
     share a storage; empty without any."""
-    found: list[str] = []
+    lines: list[str] = []
     for section in find_sections(run):
-        found += render_lines(blocks_at(ReportPlace.DIFFERENCES, section))
-    return found
+        lines += render_lines(blocks_at(ReportPlace.DIFFERENCES, section))
+    return lines
 
 
 def summary_lines(run: Run, path: Path | None = None) -> list[str]:
@@ -125,12 +125,12 @@ def finding_lists(verdicts: Verdicts) -> list[tuple[str, list[str]]]:
         ("exceeds", tuple(judged.sentence for judged in verdicts.exceeds)),
         ("faster than the host by more than 5 %, which needs an explanation", verdicts.faster_sentences),
     )
-    found = [(f"{title} ({len(sentences)})", first(sentences)) for title, sentences in lists if sentences]
+    findings = [(f"{title} ({len(sentences)})", first(sentences)) for title, sentences in lists if sentences]
     if verdicts.void:
-        found.append((f"void, left out of all comparisons ({len(verdicts.void)})", first(verdicts.void_reasons)))
+        findings.append((f"void, left out of all comparisons ({len(verdicts.void)})", first(verdicts.void_reasons)))
     if verdicts.not_measured:
-        found.append((f"not measured ({len(verdicts.not_measured)})", first(verdicts.skip_reasons)))
-    return found
+        findings.append((f"not measured ({len(verdicts.not_measured)})", first(verdicts.skip_reasons)))
+    return findings
 
 
 def efficiency_line(run: Run) -> str:

@@ -87,8 +87,8 @@ def format_p_value(probability: float | None) -> str:
 
 def describe_budget(record: CellRecord, budget: BudgetRecord) -> str:
     """For example "iops overhead 79.4 % [77.5, 81.2], budget 60 %, p < 0.0001"."""
-    found = describe_finding(record, budget)
-    return f"{budget.metric} {found}, budget {format_limit(budget)}, {format_p_value(budget.p_value)}"
+    finding = describe_finding(record, budget)
+    return f"{budget.metric} {finding}, budget {format_limit(budget)}, {format_p_value(budget.p_value)}"
 
 
 def judge_difference(cell: CellRecord, difference: Estimate, *, known: str = "") -> str:
