@@ -338,10 +338,6 @@ class Section:
     def notes(self) -> Notes:
         return notes_of(self.all_cells)
 
-    @property
-    def counts(self) -> dict[Outcome, int]:
-        return outcome_counts(self.all_cells)
-
 
 def outcome_counts(cells: Sequence[CellRecord]) -> dict[Outcome, int]:
     """The number of cells by outcome, in the order of the reports, without zeros."""
