@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from statistics import fmean
 
-from harness.analysis import METRICS
 from harness.feature import ReportPlace, features, find_conditioner
 from harness.model.disk import Controller, DiskFacts, DiskHealth, DiskRecord
 from harness.model.guest import describe_guest
-from harness.model.workloads import shows_best
 from harness.report.blocks import (
-    Aside,
     Banner,
     Block,
     Chart,
     Column,
     Fold,
-    Heading,
     Listing,
-    Mark,
     On,
     Row,
     Sentence,
@@ -222,47 +216,6 @@ def _from_to(values: Sequence[float | None]) -> str:
     return " to ".join(dict.fromkeys(f"{value:g}" for value in values if value is not None))
 
 
-_BASIS = "CrystalDiskMark shows the best of its passes: here it is beside the mean. Overheads are of means."
-
-
-def best_blocks(section: Section) -> Iterator[Block]:
-    """The best slices of a disk; nothing without tests of CrystalDiskMark."""
-    rows = tuple(_best_rows(section.cells))
-    if not rows:
-        return
-    yield Heading("CrystalDiskMark")
-    yield Aside((f"{_BASIS} MB/s are 10", Mark("6", "raised"), " bytes per second."))
-    yield Sentence(_BASIS, on=On.TEXT)
-    figures = ("slices", "host, mean", "host, best", "guest, mean", "guest, best")
-    yield Table(
-        (Column("test", "head"), Column("mode", "mode"), *map(Column, figures)),
-        rows,
-        f"Mean and best slice of CrystalDiskMark's tests on {section.name}",
-        listed=True,
-    )
-
-
-def _best_rows(cells: Sequence[CellRecord]) -> Iterator[Row]:
-    """A row for each measured cell of CrystalDiskMark that is not void. The host alone has no guest."""
-    for cell in cells:
-        metric = cell.metrics.get("bw")
-        if metric is None or not metric.host or not shows_best(cell.job) or not cell.usable:
-            continue
-        arms = [("host", metric.host), *([("guest", metric.guest)] if metric.guest else [])]
-        figures = [figure for _, values in arms for figure in _mean_and_best(values)]
-        words = ", ".join(f"{arm} {{}} (best {{}})".format(*_mean_and_best(values)) for arm, values in arms)
-        yield Row(
-            (cell.workload, cell.mode, str(len(metric.host)), *figures, *[""] * (4 - len(figures))),
-            sentence=f"  {cell.workload}, {cell.mode}: {words} MB/s in {len(metric.host)} slices",
-        )
-
-
-def _mean_and_best(values: Sequence[float]) -> tuple[str, str]:
-    """In MB/s of 10^6 bytes."""
-    scale = METRICS["bw"].shown.scale
-    return significant(fmean(values) / scale), significant(max(values) / scale)
-
-
 def find_banners(run: Run) -> tuple[Banner, ...]:
     """Warnings if the run is incomplete, has results that nothing here reads, judged nothing, had a limit of bytes
     written, its lab is not real hardware, or it has no interval, and those of features."""
@@ -349,20 +302,6 @@ def _blocks_banner(run: Run) -> Iterator[Banner]:
         )
 
 
-Content = Callable[["Section"], Iterable[Block]]
-
-CONTENTS: dict[ReportPlace, tuple[Content, ...]] = {
-    ReportPlace.FACTS: (disk_blocks,),
-    ReportPlace.ANSWERS: (),
-    ReportPlace.DIFFERENCES: (),
-    ReportPlace.OVERVIEW: (),
-    ReportPlace.PARTS: (),
-    ReportPlace.FINDINGS: (best_blocks,),
-    ReportPlace.COSTS: (),
-}
-"""By place, in the order of the report. The content of features follows it."""
-
-
 def headline_of(section: Section) -> Headline:
     """The answer for a disk, with all details."""
     answer = section.special or headline(section.name, section.comparison)
@@ -381,11 +320,11 @@ def lab_sentences(run: Run) -> tuple[str, ...]:
 
 
 def blocks_at(place: ReportPlace, section: Section) -> Iterator[Block]:
-    """What is there of a disk."""
+    """What is there of a disk: first that of the kernel, then that of each feature."""
     if place is ReportPlace.FINDINGS:
         yield from blocks_at(ReportPlace.PARTS, section)
-    for content in CONTENTS[place]:
-        yield from content(section)
+    if place is ReportPlace.FACTS:
+        yield from disk_blocks(section)
     for report in section.reports:
         if place in report.contents:
             yield from report.contents[place](section)

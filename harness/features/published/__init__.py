@@ -2,8 +2,9 @@
 the class of the disk and of the same job.
 
 figures.toml has the data with their sources, figures.py its schema, and which figure belongs to which cell. report.py
-shows both. The figures are for comparison only: no verdict, budget or exit status depends on them.
-A new figure is a line of figures.toml; a new study or disk is also named in docs/scenarios.md.
+shows both, and the best slices of CrystalDiskMark's tests, as that shows the best of its passes. The figures are for
+comparison only: no verdict, budget or exit status depends on them. A new figure is a line of figures.toml; a new study
+or disk is also named in docs/scenarios.md.
 """
 
 from __future__ import annotations

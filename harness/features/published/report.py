@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from harness.analysis import METRICS, Estimate
@@ -24,6 +25,7 @@ from harness.features.published.figures import (
 )
 from harness.model.base import Shape
 from harness.model.mode import Place
+from harness.model.workloads import shows_best
 from harness.report.blocks import (
     Aside,
     Block,
@@ -34,6 +36,7 @@ from harness.report.blocks import (
     Listing,
     Mark,
     On,
+    Row,
     Sentence,
     Table,
     TableCell,
@@ -298,6 +301,52 @@ class PublishedFigures:
         return tuple(sorted(self.rows, key=lambda row: (not row.differences, not row.compared)))
 
 
+def _yield_findings(section: Section) -> Iterator[Block]:
+    yield from best_blocks(section)
+    yield from yield_published(section)
+
+
+_BASIS = "CrystalDiskMark shows the best of its passes: here it is beside the mean. Overheads are of means."
+
+
+def best_blocks(section: Section) -> Iterator[Block]:
+    """The best slices of a disk, as published results of CrystalDiskMark are; nothing without its tests."""
+    rows = tuple(_best_rows(section.cells))
+    if not rows:
+        return
+    yield Heading("CrystalDiskMark")
+    yield Aside((f"{_BASIS} MB/s are 10", Mark("6", "raised"), " bytes per second."))
+    yield Sentence(_BASIS, on=On.TEXT)
+    figures = ("slices", "host, mean", "host, best", "guest, mean", "guest, best")
+    yield Table(
+        (Column("test", "head"), Column("mode", "mode"), *map(Column, figures)),
+        rows,
+        f"Mean and best slice of CrystalDiskMark's tests on {section.name}",
+        listed=True,
+    )
+
+
+def _best_rows(cells: Sequence[CellRecord]) -> Iterator[Row]:
+    """A row for each measured cell of CrystalDiskMark that is not void. The host alone has no guest."""
+    for cell in cells:
+        metric = cell.metrics.get("bw")
+        if metric is None or not metric.host or not shows_best(cell.job) or not cell.usable:
+            continue
+        arms = [("host", metric.host), *([("guest", metric.guest)] if metric.guest else [])]
+        figures = [figure for _, values in arms for figure in _mean_and_best(values)]
+        words = ", ".join(f"{arm} {{}} (best {{}})".format(*_mean_and_best(values)) for arm, values in arms)
+        yield Row(
+            (cell.workload, cell.mode, str(len(metric.host)), *figures, *[""] * (4 - len(figures))),
+            sentence=f"  {cell.workload}, {cell.mode}: {words} MB/s in {len(metric.host)} slices",
+        )
+
+
+def _mean_and_best(values: Sequence[float]) -> tuple[str, str]:
+    """In MB/s of 10^6 bytes."""
+    scale = METRICS["bw"].shown.scale
+    return significant(fmean(values) / scale), significant(max(values) / scale)
+
+
 def yield_published(section: Section) -> Iterator[Block]:
     """Published figures beside those of a disk: what its scenario names, and what is of other disks of its class."""
     published = [figures for figures in (find_published(section), *find_of_class(section)) if figures is not None]
@@ -535,4 +584,4 @@ def _detail_gains(section: Section) -> Iterator[str]:
     return describe_gains(published, section.run.of_features.get("scalings", ()), section.cells)
 
 
-REPORT = FeatureReport(contents={ReportPlace.FINDINGS: yield_published}, details=_detail_gains)
+REPORT = FeatureReport(contents={ReportPlace.FINDINGS: _yield_findings}, details=_detail_gains)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from statistics import fmean
 
+from harness.features.published.report import best_blocks
 from harness.report.blocks import Row, Table
-from harness.report.contents import best_blocks
 from harness.report.markdown import markdown_table
 from harness.report.numbers import significant
 from harness.report.section import find_sections
