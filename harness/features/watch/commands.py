@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from harness.cli.common import REPORTS, add_json, add_run_argument, print_json
 
 PAUSE = 5.0
 """Seconds between two looks. A look reads what is new, and takes little time from the machine that measures."""
+
+
+KILLED_SECONDS = 60.0
+"""For so long, a run may be without a measurement before it is checked whether a process still measures it."""
 
 
 def add_commands(commands: Any) -> None:
@@ -47,7 +54,7 @@ def _watch(options: argparse.Namespace) -> int:
 
 def looks(store: Any, pause: Callable[[float], object] = time.sleep) -> Iterator[Any]:
     """The state of the run again and again; the last one is of the run that has ended."""
-    from harness.features.watch.progress import read_progress
+    from harness.features.watch.progress import KILLED, read_progress
     from harness.results.store import JournalTail
 
     tail = JournalTail(store)
@@ -56,10 +63,25 @@ def looks(store: Any, pause: Callable[[float], object] = time.sleep) -> Iterator
         if run is None or seen != (seen := store.results_path.stat().st_mtime_ns):
             run = store.read_results()
         state = read_progress(run, tail.read(), time.time())
+        quiet = time.time() - run.run.started if state.silent_s is None else state.silent_s
+        if not state.ended and quiet > KILLED_SECONDS and not _is_measured(store.path):
+            state = replace(state, status=KILLED)
         yield state
         if state.ended:
             return
         pause(PAUSE)
+
+
+def _is_measured(directory: Path) -> bool:
+    """Whether a process has locked the run, as each one does that measures it; also if that cannot be found out."""
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(opened)
+    return False
 
 
 def log_lines(states: Iterator[Any]) -> Iterator[str]:

@@ -12,6 +12,8 @@ from harness.results.records import Planned
 from harness.units import format_duration
 
 MOST_VERDICTS = 5
+KILLED = "killed"
+"""The status of a run that says it is running, but that no process measures."""
 QUIET_SECONDS = 600.0
 """Without a new measurement for this time, the view says so: the process may have ended."""
 
@@ -69,6 +71,8 @@ def watch_lines(state: RunProgress) -> Iterator[str]:
     yield f"run {state.run}: {state.status}"
     if not state.ended:
         yield f"now: {state.current or 'preparing, or between two rounds'}"
+    if state.status == KILLED:
+        yield "no process measures it any more; to go on, add to the same command: --resume=RUN"
     planned = state.planned_groups
     groups = count(state.groups, "group") if planned is None else f"{state.groups} of {planned} groups"
     yield f"done: {count(state.rounds, 'round')} in {groups}"

@@ -112,6 +112,17 @@ def test_a_follower_sees_each_change_and_ends_with_the_run(campaign: Campaign) -
     assert next(steps, None) is None
 
 
+def test_a_run_whose_process_was_killed_is_not_followed_for_ever(campaign: Campaign) -> None:
+    measure(campaign, 0, 1)
+    followed = looks(campaign.store, pause=lambda _: campaign.store.release())
+    assert next(followed).status == "running"
+    (killed,) = followed
+    assert list(watch_lines(killed))[:2] == [
+        f"run {RUN_ID}: killed",
+        "no process measures it any more; to go on, add to the same command: --resume=RUN",
+    ]
+
+
 def test_only_what_is_new_in_the_journal_is_read_and_a_line_without_its_end_is_read_again(tmp_path: Path) -> None:
     store = RunStore(shutil.copytree(OLD_RUN, tmp_path / "run"))
     text = store.journal_path.read_text()
