@@ -31,16 +31,6 @@ MOST_MODES = 7
 
 
 @dataclass(frozen=True, slots=True)
-class CardAnswer:
-    """The mode for one use."""
-
-    use: str
-    mode: str
-    alike: str
-    """The modes that cannot be told apart from it, with backticks; else empty."""
-
-
-@dataclass(frozen=True, slots=True)
 class Card:
     """What the picture shows, in plain text. Backticks mark the names of modes."""
 
@@ -50,7 +40,7 @@ class Card:
     headline: str
     warnings: tuple[str, ...]
     """First that the lab is not real hardware, if it is not."""
-    answers: tuple[CardAnswer, ...]
+    answers: tuple[Answer, ...]
     """Each typical use that has a recommendation."""
     modes: tuple[ModeSummary, ...]
     jobs: int
@@ -89,7 +79,7 @@ def card(run: Run) -> Card:
             f"{banner.title}: {banner.text}"
             for banner in sorted(find_banners(run), key=lambda banner: banner.kind != "lab")
         ),
-        answers=tuple(map(_answer, (answer for answer in answers if answer.mode))),
+        answers=tuple(answer for answer in answers if answer.mode),
         modes=comparison.modes[:MOST_MODES] if comparison else (),
         jobs=comparison.jobs if comparison else 0,
         confidence=comparison.confidence if comparison else "",
@@ -111,8 +101,8 @@ def markdown(card_: Card, picture: str) -> str:
     ]
     lines += [line for warning in card_.warnings for line in (f"> {plain(warning)}", "")]
     lines += [
-        f"- {plain(answer.use)}: `{code(answer.mode)}`"
-        + (f" (not told apart from {marked(answer.alike)})" if answer.alike else "")
+        f"- {plain(answer.use.title)}: `{code(answer.mode or '')}`"
+        + (f" (not told apart from {marked(_name_equals(answer))})" if answer.equals else "")
         for answer in card_.answers
     ]
     lines += [""] * bool(card_.answers)
@@ -128,9 +118,9 @@ def markdown(card_: Card, picture: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _answer(answer: Answer) -> CardAnswer:
-    equals = [equal.mode for equal in answer.equals]
-    return CardAnswer(answer.use.title, answer.mode or "", named(equals, "or") if equals else "")
+def _name_equals(answer: Answer) -> str:
+    """The modes that cannot be told apart from the recommended one, with backticks."""
+    return named([equal.mode for equal in answer.equals], "or")
 
 
 def _list_others(sections: Sequence[Section], section: Section | None) -> list[str]:
@@ -255,17 +245,17 @@ class _Page:
                 )  # fmt: skip
             axes.plot((overhead.point * 100,), (number,), color=_DOT, marker="o", markersize=8)
 
-    def _draw_uses(self, top: float, answers: Sequence[CardAnswer]) -> None:
+    def _draw_uses(self, top: float, answers: Sequence[Answer]) -> None:
         self._write_text(_USES, top, "Mode to use for", size=11)
         for number, answer in enumerate(answers):
             at = top + 36 + number * 54
-            self._write_text(_USES, at, _shorten(answer.use, 40), size=10, color=SOFT)
-            mode = _shorten(answer.mode, 28)
+            self._write_text(_USES, at, _shorten(answer.use.title, 40), size=10, color=SOFT)
+            mode = _shorten(answer.mode or "", 28)
             drawn_mode = self._write_text(_USES, at + 18, mode, size=13, weight="bold", family="DejaVu Sans Mono")
-            if answer.alike:
+            if answer.equals:
                 beside = drawn_mode.get_window_extent().x1 + 8
                 letters = int((_RIGHT - beside) / (0.6 * 10 * _DPI / 72))
-                alike = _shorten(f"or {answer.alike.replace('`', '')}", letters)
+                alike = _shorten(f"or {_name_equals(answer).replace('`', '')}", letters)
                 self._write_text(beside, at + 21, alike, size=10, color=SOFT)
 
     def _write_paragraph(self, top: float, words: str, *, size: float, lines: int, color: str = INK) -> float:

@@ -127,8 +127,8 @@ class MeasuredArray:
     record: CellRecord
     place: Place
     single: Place
-    on_host: Sequence[Measurement]
-    guests: Sequence[Measurement]
+    on_host: Sequence[Measurement] = ()
+    guests: Sequence[Measurement] = ()
     link: PcieLink | SerialLink | None = None
     """The link that all its I/O goes over, of an array that was there already; None if it is not known."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 
 from harness.analysis import METRICS, Estimate
@@ -65,13 +65,13 @@ def scale_arrays(run: AssembledRun) -> tuple[ScalingRecord, ...]:
     for cell in cells:
         record = records.get(cell.id)
         disk = facts.get(cell.disk)
-        array = _compared(cell, disk.array if disk is not None else None) if _is_compared(cell.job) else None
-        if array is not None and record is not None and _has_both(record, array):
+        if record is None or not _is_compared(cell.job):
+            continue
+        array = _find_array(cell, record, disk.array if disk is not None else None)
+        if array is not None and _has_both(array):
             on_host, guests = (_of_arm(place, cell, record, of_arm) for place in (array.place, Place.GUEST))
             link = _find_narrowest_link(disk) if disk is not None and cell.reference else None
-            arrays.append(
-                MeasuredArray(cell, array.shape, array.chunk, record, array.place, array.single, on_host, guests, link)
-            )
+            arrays.append(replace(array, on_host=on_host, guests=guests, link=link))
     limits = limits_of([array for array in arrays if not _doubt(array)])
     curves = _curves(arrays)
     return tuple(_record(array, curves[_curve_of(array.cell)], limits.get(array.cell.id)) for array in arrays)
@@ -94,28 +94,21 @@ def _is_compared(job: Job) -> bool:
     return job.is_saturating and job.share_of_reads is not None
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
-    """An array, and the places of a cell to compare: the array on the host, and the single disk."""
+def _find_array(cell: Cell, record: CellRecord, existing: ArrayFacts | None) -> MeasuredArray | None:
+    """The array of the cell with its single disk, without measurements yet; None without one of them.
 
-    shape: Shape
-    chunk: int | None
-    place: Place
-    single: Place
-
-
-def _compared(cell: Cell, existing: ArrayFacts | None) -> _Compared | None:
-    """The array of the cell and its single disk; None without one of them. `existing` is what the cell's disk is."""
+    `existing` is what the cell's disk is.
+    """
     if cell.mode.runs_with_others:
         return None
     base = cell.mode.layout.base
     if isinstance(base, Md):
-        return _Compared(base.shape, base.chunk, Place.TWIN, Place.HOST) if base.is_optimal else None
+        return MeasuredArray(cell, base.shape, base.chunk, record, Place.TWIN, Place.HOST) if base.is_optimal else None
     shape = existing.shape if existing is not None else None
     if existing is None or shape is None or not cell.reference:
         return None
     place = Place.TWIN if cell.mode.has_twin else Place.HOST
-    return _Compared(shape, existing.chunk_bytes, place, Place.REFERENCE)
+    return MeasuredArray(cell, shape, existing.chunk_bytes, record, place, Place.REFERENCE)
 
 
 def in_full_stripes(job: Job, shape: Shape, chunk: int | None) -> bool:
@@ -190,8 +183,8 @@ def _arm(place: Place, cell: Cell) -> Arm:
     return cell.by_role.get(place, Arm(place))
 
 
-def _has_both(record: CellRecord, array: _Compared) -> bool:
-    arms = (array.place, array.single)
+def _has_both(array: MeasuredArray) -> bool:
+    record, arms = array.record, (array.place, array.single)
     return record.skipped is None and all(record.values(name, place) for place in arms for name in THROUGHPUTS)
 
 

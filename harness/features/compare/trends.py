@@ -235,8 +235,7 @@ def find_trends(store: HistoryStore, *, cell: str, metric: str | None, quantity:
 
 def _make_trend(row: Sequence[Any]) -> Trend:
     """The trend of a row of `_SERIES`."""
-    *key, better, runs, started, values = row
-    host, disk_id, profile, cell, metric, relative = key
+    host, disk_id, profile, cell, metric, relative, better, runs, started, values = row
     # A share of the host, 1 - overhead or 1 + overhead, has the direction of its metric.
     shifts = tuple(
         Shift(
@@ -250,19 +249,8 @@ def _make_trend(row: Sequence[Any]) -> Trend:
         )
         for point in change_points([math.log(value) for value in values])
     )
-    return Trend(
-        host=host,
-        disk_id=disk_id,
-        profile=profile,
-        cell=cell,
-        metric=metric,
-        relative=relative,
-        better=better,
-        runs=tuple(runs),
-        started=tuple(started),
-        values=tuple(values),
-        shifts=shifts,
-    )
+    series = tuple(runs), tuple(started), tuple(values)
+    return Trend(host, disk_id, profile, cell, metric, relative, better, *series, shifts)
 
 
 def _select_near(runs: Sequence[str], at: int) -> Sequence[str]:
@@ -278,20 +266,11 @@ def _add_nearby(trend: Trend, facts: Mapping[str, Mapping[str, JsonValue]]) -> T
 
 
 def _list_changes(runs: Sequence[str], facts: Mapping[str, Mapping[str, JsonValue]]) -> Iterator[Nearby]:
+    """What differs between two runs that follow each other, and may have an influence."""
     for before, after in pairwise(runs):
-        for what, one, other in _list_changed_facts(facts[before], facts[after]):
-            yield Nearby(after, what, one, other)
-
-
-def _list_changed_facts(
-    before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
-) -> list[tuple[str, JsonValue, JsonValue]]:
-    """The facts of a run that differ and may have an influence, by name with both values."""
-    return [
-        fact
-        for fact in list_different_facts(before, after)
-        if judge_effect(fact[0], same_machine=False) is not Effect.NONE
-    ]
+        for what, one, other in list_different_facts(facts[before], facts[after]):
+            if judge_effect(what, same_machine=False) is not Effect.NONE:
+                yield Nearby(after, what, one, other)
 
 
 def make_trend_gauges(trends: Sequence[Trend]) -> list[Gauge]:
