@@ -118,6 +118,6 @@ def format_duration(seconds: float) -> str:
         return f"{value * 1e9:.3g} ns"
     whole = round(seconds)
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
+        return f"{whole // 60} min {whole % 60} s".removesuffix(" 0 s")
     minutes = round(whole / 60)
-    return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes // 60} h {minutes % 60} min".removesuffix(" 0 min")

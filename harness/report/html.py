@@ -274,7 +274,7 @@ def _mode_blocks(section: Section) -> Iterator[Block]:
         return
     yield make_table(
         comparison.modes,
-        f"Throughput lost by mode, over the same {count(comparison.jobs, 'job')}",
+        f"Throughput lost by mode, over {'the same ' * (comparison.jobs > 1)}{count(comparison.jobs, 'job')}",
         (Column("mode", "head"), lambda mode: mode.mode),
         (
             Column("lost, %", "strong", interval=comparison.confidence),

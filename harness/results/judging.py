@@ -159,7 +159,8 @@ def _explain_nothing(outcomes: Mapping[str, int], lab_kind: str | None) -> str:
     cells = sum(number for number, *_ in outcomes_left)
     counts = ", ".join(f"{number} {what}" for number, what, _ in outcomes_left)
     remedies = "; ".join(dict.fromkeys(remedy for *_, remedy in outcomes_left))
-    return f"No budget was decided. Of {cells} cells with a guest: {counts}. To get a verdict: {remedies}."
+    of = f"{cells} cell{'s' * (cells > 1)} with a guest"
+    return f"No budget was decided. Of {of}: {counts}. To get a verdict: {remedies}."
 
 
 def _judge_budget(rule: Budget, metric: MetricRecord | None, look: Look | None, samples: Samples) -> BudgetRecord:

@@ -168,7 +168,7 @@ def test_no_time_is_told_if_only_further_rounds_may_follow(log: Output) -> None:
     assert log.text.endswith("round 4, block 1 of 8: randread-4k-qd1; the number of further rounds is not known\n")
 
 
-@pytest.mark.parametrize(("left_s", "said"), [(0, "10 s"), (14, "10 s"), (27, "30 s"), (3599, "1 h 0 min")])
+@pytest.mark.parametrize(("left_s", "said"), [(0, "10 s"), (14, "10 s"), (27, "30 s"), (3599, "1 h")])
 def test_what_is_left_is_told_in_tens_of_seconds(log: Output, left_s: float, said: str) -> None:
     log.events(started(1, left_s))
     assert log.text.endswith(f"; about {said} left\n")
