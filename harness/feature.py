@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from harness.results.assemble import AssembledRun
     from harness.results.contrasts import Blocks
     from harness.results.journal import BackupCounts
+    from harness.scenario.legality import ShownKey
     from harness.scenario.plan import FollowUp, Plan
     from harness.scenario.scenario import Scenario, WorkloadFiles
     from harness.scenario.setups import Group
@@ -175,6 +176,10 @@ class DiskServer:
 class ArrayMaker:
     """Makes the arrays over several disks on which layouts lie."""
 
+    find_conflicts: Callable[[Md, ShownKey], Iterable[str]]
+    """What conflicts within the table of an array, whose keys are named so; a line each."""
+    find_problems: Callable[[Mode, Scenario], Iterable[str]]
+    """What conflicts between an array of a mode and the rest of the scenario, in the form of the schema's messages."""
     compute_need: Callable[[Md, Iterable[Need]], Need]
     """What an array with room for these regions and their partition table needs of each of its disks."""
     compute_alignment: Callable[[Md], int]
@@ -425,7 +430,7 @@ class FeatureRecords:
 
 _OfRuns = RunOption | RunSwitch | FeatureLimit | FeatureTables | ModeKeys | Conditioner
 _OfDisks = DiskPrograms | DiskServer | FeatureLayer | FeatureStorage
-Brought = _OfRuns | _OfDisks | BackupMaker | CycleCounter | EmbeddedLab | GuestImages
+Brought = _OfRuns | _OfDisks | ArrayMaker | BackupMaker | CycleCounter | EmbeddedLab | GuestImages
 """What the kernel finds by its type (`list_brought`)."""
 
 
@@ -495,7 +500,6 @@ class Feature:
     """What makes guests on a host instead of the host's own backend; None for all other hosts."""
     extend_hypervisor: Callable[[Host, Hypervisor, Events], Hypervisor] = lambda _host, hypervisor, _events: hypervisor
     """The hypervisor of a host, with guests of another kind beside its own."""
-    load_array_maker: Callable[[], ArrayMaker] | None = None
     read_volume: Callable[[Runner, Layout, str], Effective | None] = lambda _runner, _layout, _path: None
     """What a host reports of a volume at this path; None for a layout that it is not about. Raises HostError."""
     read_session: Callable[[Session, Sequence[Mode], Sequence[Job]], Mapping[str, Effective]] = lambda *_arguments: {}
@@ -606,9 +610,11 @@ def list_brought(kind: type[T]) -> tuple[T, ...]:
     return tuple(value for feature in features() for value in feature.of(kind))
 
 
-def find_brought(kind: type[T]) -> T | None:
-    """What a feature brings of this type, of which there is one; None if no feature does."""
-    return next(iter(list_brought(kind)), None)
+def find_brought(kind: type[T], **values: str) -> T | None:
+    """The first of this type that features bring, with these values of its fields; None if no feature brings one."""
+    wanted = values.items()
+    brought = (one for one in list_brought(kind) if all(getattr(one, name) == value for name, value in wanted))
+    return next(brought, None)
 
 
 def is_asked(feature: Feature, scenario: Scenario) -> bool:
@@ -640,16 +646,6 @@ def feature_reports(run: Run, cells: Sequence[CellRecord]) -> tuple[FeatureRepor
 def all_reports() -> tuple[FeatureReport, ...]:
     """What the features add to reports, in the order of the list."""
     return tuple(module.REPORT for module in _load_modules("report"))
-
-
-def find_disk_server(name: str) -> DiskServer | None:
-    """The server of disks with this name; None if no feature brings it."""
-    return next((server for server in list_brought(DiskServer) if server.name == name), None)
-
-
-def find_feature_storage(key: str) -> FeatureStorage | None:
-    """The kind of storage in use with this key; None if no feature brings it."""
-    return next((storage for storage in list_brought(FeatureStorage) if storage.key == key), None)
 
 
 def find_node_storage(type_: str) -> NodeStorage | None:
@@ -685,10 +681,11 @@ def embedded_lab() -> EmbeddedLab:
 
 def array_maker() -> ArrayMaker:
     """What makes arrays. Raises Unsupported if no feature does."""
-    for feature in features():
-        if feature.load_array_maker is not None:
-            return feature.load_array_maker()
-    raise Unsupported("this installation makes no arrays", hint="install the feature `arrays`, or select other modes")
+    if (maker := find_brought(ArrayMaker)) is None:
+        raise Unsupported(
+            "this installation makes no arrays", hint="install the feature `arrays`, or select other modes"
+        )
+    return maker
 
 
 def backup_maker() -> BackupMaker:
@@ -700,7 +697,7 @@ def backup_maker() -> BackupMaker:
 
 def find_conditioner(name: str) -> Conditioner:
     """The conditioner with this name. Without it, the regions are filled once."""
-    return next((conditioner for conditioner in list_brought(Conditioner) if conditioner.name == name), FILL)
+    return find_brought(Conditioner, name=name) or FILL
 
 
 def feature_records() -> tuple[FeatureRecords, ...]:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import ClassVar, Literal, Protocol
 
 from harness.errors import SafetyError, Unsupported
-from harness.feature import find_feature_storage
+from harness.feature import FeatureStorage, find_brought
 from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.facts import HostFacts
@@ -170,7 +170,7 @@ VOLUMES: Mapping[Place, VolumeKind] = {
 
 def find_volume_kind(place: Place) -> VolumeKind:
     """How volumes are created on storages of this place."""
-    of_feature = find_feature_storage(place)
+    of_feature = find_brought(FeatureStorage, key=place)
     return VOLUMES[place] if of_feature is None else of_feature.load_volumes()
 
 
@@ -185,7 +185,7 @@ def refuse_on_storage(mode: Mode, storage: FoundStorage, facts: HostFacts) -> st
         return f"its layout is {layout.kind} on {layout.base.words}; {offered}"
     if layout.encrypted:
         return f"virt-overhead encrypts only on disks of its own, and {words} is in use; {offered}"
-    of_feature = find_feature_storage(storage.place)
+    of_feature = find_brought(FeatureStorage, key=storage.place)
     if of_feature is not None and (why := of_feature.refuse(mode, storage)):
         return why
     return _refuse_options(layout, storage) or (
@@ -261,7 +261,7 @@ def _list_facts(storage: FoundStorage) -> dict[str, str]:
 
 
 def _list_notes(storage: FoundStorage, modes: Sequence[Mode]) -> Iterator[tuple[str, str]]:
-    of_feature = find_feature_storage(storage.place)
+    of_feature = find_brought(FeatureStorage, key=storage.place)
     for mode in modes:
         if of_feature is not None and (note := of_feature.describe(mode)):
             yield mode.name, note

@@ -14,8 +14,9 @@ from typing import get_args
 from harness.analysis.metrics import METRICS
 from harness.config.names import choices
 from harness.config.problems import shown
+from harness.feature import ArrayMaker, find_brought
 from harness.model.attach import ATTACH_OPTIONS, LUN, Attach, Attachment, Vfio
-from harness.model.base import Device, Md, RaidLevel
+from harness.model.base import Device, Md
 from harness.model.layout import Layout, OnFilesystem, OnZfs, Qcow2
 from harness.model.mode import Budget, Cell, LabKind, Mode
 from harness.model.values import format_field
@@ -23,20 +24,17 @@ from harness.scenario.plan import expand
 from harness.scenario.scenario import Scenario
 from harness.units import format_size
 
-FEWEST_DISKS: dict[RaidLevel, int] = {0: 2, 1: 2, 5: 3, 6: 4, 10: 4}
-"""The fewest disks of an array. md also accepts two for RAID 10, but that is a mirror."""
-
 
 def find_mode_problems(layout: Layout, attach: Attachment, given: Collection[str]) -> Iterator[str]:
     """The conflicts within one mode, with the keys of its table: `attach.aio = "native" (the default) conflicts ...`.
 
     `given` holds the keys that the file sets. A message marks the value of any other key as the default.
     """
-    md = layout.base
-    if isinstance(md, Md):
-        yield from _array(md, _Option("layout" if layout is md else "layout.on", md, given))
+    md, maker = layout.base, find_brought(ArrayMaker)
+    if isinstance(md, Md) and maker is not None:
+        yield from maker.find_conflicts(md, ShownKey("layout" if layout is md else "layout.on", md, given))
     if isinstance(attach, Attach):
-        option = _Option("attach", attach, given)
+        option = ShownKey("attach", attach, given)
         yield from _of_options(layout, attach, option)
         if isinstance(layout, Qcow2) and layout.data_file:
             yield from _data_file(layout, attach, option)
@@ -45,7 +43,7 @@ def find_mode_problems(layout: Layout, attach: Attachment, given: Collection[str
         filesystem += "" if "layout.filesystem" in given else " (the default)"
         why = "which never copies a block to write it"
         one = f"layout.nodatacow = {format_field(layout, 'nodatacow')}"
-        yield _conflict(one, filesystem, why, "filesystem btrfs, or no nodatacow")
+        yield describe_conflict(one, filesystem, why, "filesystem btrfs, or no nodatacow")
     yield from _whole_device(layout, attach)
 
 
@@ -54,21 +52,23 @@ def find_vfio_problems(attach: object) -> Iterator[str]:
     if isinstance(attach, Mapping) and attach.get("device") == "vfio":
         for key in sorted(set(attach) - {"device"}):
             why = "because the guest's own driver does all the work"
-            yield _conflict(f"attach.{key}", 'attach.device = "vfio"', why, "device alone, or device disk")
+            yield describe_conflict(f"attach.{key}", 'attach.device = "vfio"', why, "device alone, or device disk")
 
 
 def find_cache_problems(mode: Mode) -> Iterator[str]:
     """A declared cache where the host does not see the guest's I/O."""
     if mode.cached and mode.attach is not None and not mode.attach.host_counts:
         why = "because the guest's I/O passes no cache of the host"
-        yield _conflict("cached", f'attach.device = "{mode.attach.device}"', why, "device disk, or no cached")
+        yield describe_conflict("cached", f'attach.device = "{mode.attach.device}"', why, "device disk, or no cached")
     if isinstance(mode.layout, OnZfs) and mode.layout.primarycache == "all" and not mode.cached:
         why = "because ZFS then serves reads from memory (ARC), which is to be declared"
-        yield _conflict('layout.primarycache = "all"', "no cached", why, "cached = true, or primarycache metadata")
+        yield describe_conflict(
+            'layout.primarycache = "all"', "no cached", why, "cached = true, or primarycache metadata"
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Option:
+class ShownKey:
     """A key of a table with its value, as messages write it."""
 
     table: str
@@ -85,90 +85,50 @@ class _Option:
         return f"{self.table}.{name}" in self.given
 
 
-def _conflict(one: str, other: str, why: str, allowed: str) -> str:
+def describe_conflict(one: str, other: str, why: str, allowed: str) -> str:
+    """The message for two keys, as `ShownKey` names them."""
     return f"{one} conflicts with {other}, {why}; allowed: {allowed}"
 
 
-def _array(md: Md, option: _Option) -> Iterator[str]:
-    per_leg, fewest = md.disks // md.legs, FEWEST_DISKS[md.level]
-    if md.disks % md.legs:
-        yield _conflict(
-            option("disks"), option("legs"), "because each leg has half of the disks", "an even number of disks"
-        )
-    elif per_leg < fewest and md.legs == 1:
-        yield _conflict(option("disks"), option("level"), f"which needs {fewest} disks", f"disks = {fewest} or more")
-    elif per_leg < fewest:
-        needed = f"an even number of disks, disks = {md.legs * fewest} or more, or legs = 1"
-        yield _conflict(
-            option("legs"), option("disks"), f"because a leg of RAID {md.level} needs {fewest} disks", needed
-        )
-    if md.starts and len(md.starts) != md.legs:
-        places = "one place" if md.legs == 1 else "two places"
-        yield _conflict(
-            option("starts"), option("legs"), "because each leg starts at one disk", f"{places}, or no starts"
-        )
-    elif len(set(md.places)) < len(md.places):
-        needed = f"places that are {per_leg} or more apart"
-        yield _conflict(option("starts"), option("disks"), f"because each leg needs {per_leg} disks of its own", needed)
-    yield from _state(md, option)
-    if md.level == 1 and md.legs == 1 and option.is_given("chunk"):
-        why = "because all disks of RAID 1 hold the same data"
-        yield _conflict(option("chunk"), option("level"), why, "no chunk, or another level")
-
-
-def _state(md: Md, option: _Option) -> Iterator[str]:
-    if md.spares and md.state != "rebuilding":
-        why = "because md rebuilds a spare at once" if md.state == "degraded" else "in which a spare moves no data"
-        yield _conflict(option("spares"), option("state"), why, 'spares = 0, or state = "rebuilding"')
-    if md.is_optimal:
-        return
-    if md.level == 0:
-        allowed = 'level 1, 5, 6 or 10, or state = "optimal"'
-        yield _conflict(option("state"), option("level"), "which cannot lose a member", allowed)
-    if md.legs == 2:
-        allowed = 'legs = 1, or state = "optimal"'
-        yield _conflict(option("state"), option("legs"), "because the member of one array is missing", allowed)
-    if md.state == "rebuilding" and not md.spares:
-        yield _conflict(option("state"), option("spares"), "because a spare is rebuilt", "spares = 1")
-
-
-def _of_options(layout: Layout, attach: Attach, option: _Option) -> Iterator[str]:
+def _of_options(layout: Layout, attach: Attach, option: ShownKey) -> Iterator[str]:
     """What the rows of the option table say."""
     used = attach.used
     for name, row in ATTACH_OPTIONS.items():
         for conflict in row.conflicts:
             if conflict.when(attach):
                 allowed = conflict.allowed if isinstance(conflict.allowed, str) else conflict.allowed(attach)
-                yield _conflict(option(name), option(conflict.other), conflict.why, allowed)
+                yield describe_conflict(option(name), option(conflict.other), conflict.why, allowed)
         if name not in used:
             continue
         if row.buses and attach.bus not in row.buses.names:
-            yield _conflict(option(name), option("bus"), row.buses.why, row.buses.allowed)
+            yield describe_conflict(option(name), option("bus"), row.buses.why, row.buses.allowed)
         if row.needs_layout and layout.kind != row.needs_layout[0]:
             kind, why = row.needs_layout
-            yield _conflict(option(name), f'layout.kind = "{layout.kind}"', why, f"kind {kind}")
+            yield describe_conflict(option(name), f'layout.kind = "{layout.kind}"', why, f"kind {kind}")
         if not row.served and attach.server == "storage-daemon":
             why = "which does not have this option"
-            yield _conflict(option(name), option("server"), why, f"no {name}, or server qemu")
+            yield describe_conflict(option(name), option("server"), why, f"no {name}, or server qemu")
         if not row.of_lun and attach.device == "lun":
-            yield _conflict(option(name), option("device"), f"{LUN} unchanged", f"no {name}, or device disk")
+            yield describe_conflict(option(name), option("device"), f"{LUN} unchanged", f"no {name}, or device disk")
 
 
-def _data_file(layout: Qcow2, attach: Attach, option: _Option) -> Iterator[str]:
+def _data_file(layout: Qcow2, attach: Attach, option: ShownKey) -> Iterator[str]:
     one = "layout.data_file = true"
     if layout.snapshots:
         why = "because one option of the image is measured at a time"
-        yield _conflict(one, f"layout.snapshots = {layout.snapshots}", why, "snapshots = 0")
+        yield describe_conflict(one, f"layout.snapshots = {layout.snapshots}", why, "snapshots = 0")
     if not attach.in_qemu:
         why = "which gets the image only"
-        yield _conflict(one, option("server"), why, "server qemu")
+        yield describe_conflict(one, option("server"), why, "server qemu")
 
 
 def _whole_device(layout: Layout, attach: Attachment) -> Iterator[str]:
     """A disk that is passed through as a whole has no layer of the host."""
     device = f'attach.device = "{attach.device}"'
     if attach.device != "disk" and not isinstance(layout, Device):
-        yield _conflict(f'layout.kind = "{layout.kind}"', device, "which passes the whole disk through", "kind device")
+        yield describe_conflict(
+            f'layout.kind = "{layout.kind}"', device, "which passes the whole disk through", "kind device"
+        )
 
 
 def find_scenario_problems(scenario: Scenario) -> Iterator[str]:
@@ -177,8 +137,8 @@ def find_scenario_problems(scenario: Scenario) -> Iterator[str]:
     The lines have the form of the schema's messages: `mode.own.layout.disks = 6: conflicts with disks = ...`.
     """
     for index, mode in enumerate(scenario.modes):
-        yield from _find_missing_disks(mode, scenario)
-        yield from _find_short_spans(mode, scenario)
+        if (maker := find_brought(ArrayMaker)) is not None:
+            yield from maker.find_problems(mode, scenario)
         if isinstance(mode.attach, Vfio):
             yield from _find_vfio_conflicts(f'modes[{index}] = "{mode.name}"', mode, scenario)
         if isinstance(mode.attach, Attach):
@@ -204,33 +164,6 @@ def find_workload_problems(name: str, attach: Attach, scenario: Scenario) -> Ite
                 f'mode.{name}.attach.logical_block_size = "{size}": conflicts with {shown_workload}, whose '
                 f"block size is not a multiple of it; allowed: multiples of {size}, or smaller logical blocks"
             )
-
-
-def _find_missing_disks(mode: Mode, scenario: Scenario) -> Iterator[str]:
-    md, have = mode.layout.base, len(scenario.disks)
-    if isinstance(md, Md) and (needed := max(md.places) + 1) > have:
-        table, key = "layout" if mode.layout is md else "layout.on", "starts" if md.starts else "disks"
-        key = "spares" if needed - md.spares <= have else key
-        named = f"disks = {_list_names(scenario.disks)}" if have > 1 else f'disk = "{scenario.disk}"'
-        yield (
-            f"mode.{mode.name}.{table}.{key} = {format_field(md, key)}: conflicts with {named}, which has only {have}; "
-            f"allowed: {needed} or more names in disks, or an array of fewer disks"
-        )
-
-
-def _find_short_spans(mode: Mode, scenario: Scenario) -> Iterator[str]:
-    """A region with fewer chunks than the array has disks uses only some of them. That would not measure the array."""
-    md = mode.layout.base
-    if not isinstance(md, Md) or (md.level == 1 and md.legs == 1):
-        return
-    profile = min(scenario.profiles, key=lambda profile: profile.span)
-    if md.chunk * md.disks > profile.span:
-        key = "layout.chunk" if mode.layout is md else "layout.on.chunk"
-        size, span = format_size(md.chunk), format_size(profile.span)
-        yield (
-            f'mode.{mode.name}.{key} = "{size}": conflicts with profile.{profile.name}.span = "{span}", which has '
-            f"fewer chunks than the array has disks ({md.disks}); allowed: a smaller chunk, or a larger span"
-        )
 
 
 def _find_snapshot_conflicts(mode: Mode, layout: Qcow2, scenario: Scenario) -> Iterator[str]:
@@ -267,12 +200,13 @@ def _find_vfio_conflicts(shown_vfio: str, vfio: Mode, scenario: Scenario) -> Ite
             )
     if len(scenario.disks) > 1:
         yield (
-            f"disks = {_list_names(scenario.disks)}: conflicts with {shown_vfio}, which passes only one disk through; "
+            f"disks = {list_names(scenario.disks)}: conflicts with {shown_vfio}, which passes only one disk through; "
             "allowed: disk with one name"
         )
 
 
-def _list_names(names: Collection[str]) -> str:
+def list_names(names: Collection[str]) -> str:
+    """Names as a file has them."""
     return "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
 

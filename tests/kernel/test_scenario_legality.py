@@ -9,10 +9,11 @@ from typing import get_args
 import pytest
 
 from harness.errors import ConfigError
+from harness.features.arrays import FEWEST_DISKS
 from harness.model.attach import Aio, Attach, Cache
 from harness.model.base import Device
 from harness.model.option import Bus
-from harness.scenario.legality import FEWEST_DISKS, find_mode_problems
+from harness.scenario.legality import find_mode_problems
 from harness.scenario.load import load_scenario
 from harness.scenario.scenario import Scenario
 

@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 
 from harness.errors import HarnessError, HostError
 from harness.events import Events, StepAdvanced
-from harness.feature import ArrayMaker
 from harness.files import read_script
 from harness.lab.created import CreationLog, HostThing
 from harness.lab.guard import Writable, built_on, run_all
@@ -232,8 +231,3 @@ def _wait_until_synced(device: Writable, name: str, members: int, events: Events
             f"{format_duration(patience)}: {progress}",
             hint="see /proc/mdstat and dmesg there: a disk may fail or be much slower than the others",
         )
-
-
-MAKER = ArrayMaker(
-    compute_need=compute_member_need, compute_alignment=compute_alignment, create=create_array, rebuild=ArrayRebuild
-)

@@ -9,7 +9,7 @@ from functools import partial
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, Unsupported
-from harness.feature import DiskServer, find_disk_server
+from harness.feature import DiskServer, find_brought
 from harness.guest.booting import refuse_queues
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal
 from harness.guest.libvirt.domain import CPU_MODES, assign_root_ports
@@ -192,7 +192,7 @@ def resolve_attachments(runner: Runner, host: str, disks: Sequence[GuestDisk]) -
 
 def find_server(attach: Attachment) -> DiskServer | None:
     """What serves a disk that is attached in this way, if not the guest's QEMU."""
-    return find_disk_server(attach.server) if isinstance(attach, Attach) else None
+    return find_brought(DiskServer, name=attach.server) if isinstance(attach, Attach) else None
 
 
 def refuse_disk(runner: Runner, facts: HostFacts, versions: Versions, attach: Attachment, disk: AnyDisk) -> str | None:

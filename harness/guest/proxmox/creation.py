@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 from harness.errors import HostError, LabUnavailable, SafetyError
-from harness.feature import find_feature_storage, locate_on_node
+from harness.feature import FeatureStorage, find_brought, locate_on_node
 from harness.files import read_script
 from harness.guest.proxmox import (
     CreatedStore,
@@ -439,7 +439,7 @@ class Stores:
         """The volume on the node, where fio opens it, and how QEMU opens it if not there. Raises HostError."""
         if volume.place:
             key, at = volume.place
-            kind = find_feature_storage(key)
+            kind = find_brought(FeatureStorage, key=key)
             if kind is not None and kind.on_node is not None and kind.on_node.open is not None:
                 return kind.on_node.open(self.log.runner, at, volume.name, path)
         self.log.runner.run(["sh", "-c", _ACTIVATE, "sh", path], deadline=60)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from harness.errors import HostError, SafetyError, Unsupported
-from harness.feature import find_feature_storage, find_node_storage, locate_on_node
+from harness.feature import FeatureStorage, find_brought, find_node_storage, locate_on_node
 from harness.guest.proxmox import MOUNTS, Maker, list_root_options, refuse_drive
 from harness.guest.proxmox.client import Client
 from harness.guest.proxmox.creation import PveVolume, Store, Stores
@@ -409,7 +409,7 @@ def build_on_storages(stores: Stores, disk: DiskByStorage, modes: Sequence[Mode]
             for key in ("blocksize", "sparse", "krbd")
             if key in entries[storage]
         }
-        kinds = ((mode, find_feature_storage(mode.layout.kind)) for mode in modes)
+        kinds = ((mode, find_brought(FeatureStorage, key=mode.layout.kind)) for mode in modes)
         notes = {mode.name: note for mode, kind in kinds if kind is not None and (note := kind.describe(mode))}
         reserve = StoresReserve(stores.client, runner, filled)
         shared = SharedStorage(disk.identity, below, reserve, {**facts, **known}, notes)
