@@ -211,9 +211,7 @@ class BackupMaker:
     """Why a node of Proxmox VE cannot back up the guest of a mode, with the remedy; None if it can."""
     require_room_on_node: Callable[[Client, GuestRules, Runner, int], None]
     """Raises Unsupported if so many bytes of backups do not fit on the node."""
-    open_on_node: Callable[
-        [CreationLog, VirtualMachine, GuestRules], AbstractContextManager[Callable[[str, Sequence[str]], Backup] | None]
-    ]
+    open_on_node: Callable[[CreationLog, VirtualMachine, GuestRules], AbstractContextManager[BackupsOnNode | None]]
     """Makes the backups of a VM, and removes them at the end of the block. None without a storage for them."""
 
 
