@@ -237,11 +237,6 @@ class HostFinding:
     settings: tuple[Tunable, ...] = ()
 
 
-def not_available(check: str, why: str) -> HostFinding:
-    """The finding if the host does not report the value."""
-    return HostFinding(check, NOT_AVAILABLE, Level.UNKNOWN, why)
-
-
 def as_records(findings: Iterable[HostFinding]) -> list[dict[str, str]]:
     """The findings as plain JSON values, for `--json` and for the stored run: check, value, level, advice."""
     return [
@@ -287,7 +282,7 @@ def report_problem(value: str, advice: str, settings: tuple[Tunable, ...] = ()) 
 def make_finding(check: str, why: str, checked: CheckedValue | None) -> HostFinding:
     """The finding of a check. Without a value, the host does not report it."""
     if checked is None:
-        return not_available(check, why)
+        return HostFinding(check, NOT_AVAILABLE, Level.UNKNOWN, why)
     return HostFinding(check, checked.value, checked.level, checked.why or why, checked.advice, checked.settings)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable, SafetyError
-from harness.features.doctor.machine import HostFinding, Level, not_available
+from harness.features.doctor.machine import HostFinding, Level, make_finding
 from harness.guest.proxmox import free_ids
 from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, Needed, PveError, list_needed_to_borrow, open_client
 from harness.guest.proxmox.creation import list_used_ids
@@ -147,7 +147,7 @@ def _passthrough(spec: ProxmoxSpec) -> HostFinding:
 def _virtualisation(rules: GuestRules, state: NodeState) -> HostFinding:
     why = "without it, Proxmox VE starts no guest with KVM, and emulated guests do not represent real hardware"
     if state.hvm is None:
-        return not_available("virtualisation", why)
+        return make_finding("virtualisation", why, None)
     value = "the CPU offers it" if state.hvm else "the CPU does not offer it"
     if state.hvm == rules.kvm:
         return HostFinding("virtualisation", value, Level.OK, why)

@@ -503,7 +503,8 @@ def export_run(request: ExportRequest) -> list[str]:
 
     Raises ConfigError if none is requested or one cannot be written, and ResultsError if the run cannot be read.
     """
-    if not any((request.csv, request.parquet, request.fio_plot, request.openmetrics)):
+    of_slices = (request.csv, request.parquet, request.fio_plot)
+    if not any((*of_slices, request.openmetrics)):
         raise ConfigError(
             "nothing to export",
             hint="add --csv FILE, --parquet FILE, --fio-plot DIR, --openmetrics FILE, --share FILE or --post URL",
@@ -515,7 +516,7 @@ def export_run(request: ExportRequest) -> list[str]:
         with _report_failures(request.openmetrics):
             write_atomically(request.openmetrics, format_openmetrics(make_gauges(run)))
         done.append(f"metrics of {len(run.cells)} cells: {request.openmetrics}")
-        if not any((request.csv, request.parquet, request.fio_plot)):
+        if not any(of_slices):
             return done
     journal = store.read_journal()
     rows = make_rows(run, journal)
