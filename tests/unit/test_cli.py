@@ -289,7 +289,7 @@ def test_the_answers_of_a_run_in_a_read_only_directory_are_printed(
     printed = capsys.readouterr()
     assert "cells" in printed.out
     assert "index.html" not in printed.out
-    assert f"{store.report_path} cannot be written: Read-only file system\n  -> check that" in printed.err
+    assert f"{store.report_path} cannot be written: Read-only file system\n  -> see `dmesg`: " in printed.err
     assert not form or json.loads(printed.out)["report"] is None
 
 
