@@ -35,17 +35,6 @@ def test_a_wrong_serial_stops_the_run_before_anything_is_written(tmp_path: Path)
     refused(done, "host kvm1: disk optane", "its serial number is", "sim_optane", "not PHM123", "correct id and serial")
 
 
-def test_a_missing_disk_is_named(tmp_path: Path) -> None:
-    lab = lab_file(tmp_path, id="/dev/disk/by-id/nvme-gone")
-    done = measure(tmp_path, f"--lab={lab}", *ONE_CELL)
-    refused(done, "/dev/disk/by-id/nvme-gone", "the host has no such block device", "ls -l /dev/disk/by-id/")
-
-
-def test_a_disk_that_its_owner_did_not_give_away_is_not_written_to(tmp_path: Path) -> None:
-    done = measure(tmp_path, f"--lab={lab_file(tmp_path, destroy='false')}", *ONE_CELL)
-    refused(done, "destroy = true")
-
-
 def test_a_mounted_disk_is_not_written_to(tmp_path: Path, host: SshRunner) -> None:
     device = "/dev/disk/by-id/lab-sim_optane"
     host.run(["sh", "-c", f"mkfs.ext4 -q -F {device} && mount {device} /mnt"], deadline=patience(60))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,13 +21,11 @@ from harness.lab.transport.base import Runner
 from tests.e2e.machines import (
     ROOT,
     background,
-    command,
     lab_file,
     lab_ssh,
     latest,
     measure,
     on_lab_host,
-    pytest_command,
     traces,
 )
 from tests.patience import patience
@@ -218,28 +214,3 @@ def test_the_scenario_of_the_study_is_measured_through_the_api(tmp_path: Path, n
     assert f": voh-{run.run.id}-lvm:" in drives["lvm"]
     assert "aio=native" in drives["raw"]
     assert PASSWORD not in done.stdout + (tmp_path / "latest" / "results.json").read_text()
-
-
-def test_reap_removes_the_vm_and_the_storages_of_a_killed_run(tmp_path: Path, node: Node) -> None:
-    lab = node.lab(tmp_path)
-    selected = ("-k", "optane and (passthrough or lvm or raw) and not cached and randread", *ONE_JOB)
-    with background(pytest_command(tmp_path, f"--lab={lab}", *selected), env=SECRETS) as run:
-        _wait_for_a_guest(node, run)
-        run.kill()
-        run.communicate(timeout=patience(60))
-    started = node.runner.run(["qm", "showcmd", "9000"], deadline=patience(60)).stdout
-    assert DISK in started
-    done = command("reap", f"--lab={lab}", "--yes", env=SECRETS)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for what in ("VM 9000, of run", "volume voh-", "storage voh-", "the partitions on "):
-        assert f"removed after a killed run: {what}" in done.stdout
-
-
-def _wait_for_a_guest(node: Node, run: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + patience(180)
-    while (
-        node.runner.run(["test", "-s", "/var/run/qemu-server/9000.pid"], deadline=patience(20), check=False).status != 0
-    ):
-        assert run.poll() is None, "the run ended before it started a guest"
-        assert time.monotonic() < end, "no guest was started"
-        time.sleep(0.5)

@@ -18,7 +18,8 @@ from tests.soak.own_disks import measured, only_disks, project
 __all__ = ["host"]
 
 DISK = NullBlkDisk("saved", 2 << 30, completion_ns=10_000_000, queue_depth=8)
-"""Eight requests at a time, 10 ms each: a backup of the volume lasts longer than a slice, and the guest has to wait."""
+"""Eight requests at a time, 10 ms each: the guest waits for seconds, so its slices become longer (6 s). A backup of the
+volume lasts still longer."""
 SCENARIO = """
 title = "A backup beside a guest"
 disk = "saved"
@@ -30,7 +31,7 @@ guest = { vcpus = 1, memory = "512 MiB" }
 [profile.smoke]
 iodepth = [4]
 runtime = "1.5 s"
-span = "512 MiB"
+span = "1 GiB"
 blocks = 3
 rounds = 3
 most_rounds = 3
