@@ -201,7 +201,7 @@ class BackupsOnNode(Protocol):
 class BackupMaker:
     """Makes backups of guests' disks while the guests are measured (`Mode.backup`)."""
 
-    find_no_room: Callable[[Host, int], str | None]
+    find_no_room: Callable[[Runner, HostSpec, int], str | None]
     """Why so many bytes of backups cannot be written on a host, with the remedy; None if they can. Raises HostError."""
     open_files: Callable[[CreationLog, Host, Mapping[str, BlockSource]], AbstractContextManager[Mapping[str, str]]]
     """A file on the host for the backup of each of these disks, by the disk's name, until the end of the block."""
@@ -718,7 +718,8 @@ def cost_per_io(counters: Counters, *, in_guest: bool) -> dict[str, float]:
 def load_verbs() -> Iterator[Any]:
     """The `commands.py` of each feature with verbs: `add_commands` adds them to the subparsers of the command line.
 
-    Only they are imported: a help text waits for no other module.
+    One of them may have `show_overview`, which is what runs without a command. Only these modules are imported: a help
+    text waits for no other.
     """
     return _load_modules("commands")
 

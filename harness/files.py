@@ -128,8 +128,8 @@ def why_not_own(status: os.stat_result, path: Path | None = None, *, only_read: 
     """Why another user could change this file or directory, as text; None if nobody could.
 
     Root is no other user, and neither is the one who called `sudo`. At `path`, its access control list is read. A file
-    that is `only_read` may have several names, as `perf record` gives to the programs that it sees: who writes to one
-    with several names changes it elsewhere, too.
+    that is `only_read` may have several names, as `perf record` makes. To write to such a file changes it under its
+    other names, too.
     """
     trusted = {0, os.geteuid()}
     if os.geteuid() == 0 and os.environ.get("SUDO_UID", "").isdecimal():

@@ -21,6 +21,8 @@ from harness.files import read_regular
 from harness.terminal import quoted
 from harness.units import format_size
 
+CLOCKS_DIFFER_SECONDS = 86400.0
+"""By so much, the clocks of two machines may differ: what began later than that is of a wrong clock."""
 JSON_BYTES = 16 << 20
 """More than any machine needs: fio's JSON+ has at most 2 MiB for the jobs of one process."""
 LARGEST = 1e30

@@ -277,7 +277,7 @@ def _find_without_room(host: Host, modes: Sequence[Mode], span: int) -> dict[str
     Raises NothingToCompare if no guest is left.
     """
     backups = [mode.name for mode in modes if mode.backup]
-    why = backup_maker().find_no_room(host, len(backups) * span) if backups else None
+    why = backup_maker().find_no_room(host.runner, host.spec, len(backups) * span) if backups else None
     skipped = dict.fromkeys(backups, f"host {host.name}: {why}") if why else {}
     require_guest(modes, skipped)
     return skipped

@@ -42,7 +42,7 @@ from harness.model.workloads import find_profile
 from harness.results import FIO_FILES, Journal, LabInfo, Measurement, Run, RunStore
 from harness.results.records import comparable_fact
 from harness.scenario.scenario import Scenario
-from harness.untrusted import adapt
+from harness.untrusted import CLOCKS_DIFFER_SECONDS, adapt
 
 
 def dump_mode(mode: Mode) -> JsonValue:
@@ -240,9 +240,6 @@ def _read_earlier(store: RunStore, run: Run) -> Earlier:
     return Earlier(journal, run)
 
 
-_CLOCKS_DIFFER_SECONDS = 86400.0
-
-
 def _find_damage(store: RunStore, run: Run, journal: Journal) -> Iterator[str]:
     """Why resuming the run would lose what it measured, or count what it did not measure."""
     for group in run.groups:
@@ -260,7 +257,7 @@ def _find_damage(store: RunStore, run: Run, journal: Journal) -> Iterator[str]:
         of = f"a measurement of {slice_.job} in round {slice_.round} of {slice_.group}"
         if not (store.path / slice_.raw).is_file():
             yield f"fio's output of {of} is missing, {slice_.raw}; or it is of another run"
-        if slice_.started > time.time() + _CLOCKS_DIFFER_SECONDS:
+        if slice_.started > time.time() + CLOCKS_DIFFER_SECONDS:
             yield f"{of} began in the future: {store.journal_path.name} or the clock of this machine is wrong"
 
 

@@ -114,7 +114,7 @@ def compare_modes(cells: Sequence[CellRecord]) -> Comparison:
         faster=_counted(cell for cell in guests if cell.usable and cell.better_than_host),
         void=_counted(cell for cell in guests if cell.outcome is Outcome.VOID),
         confidence=confidence_words(cells),
-        why_none="" if guests else _explain_none([cell for cell in of_guests if cell.usable]),
+        why_none="" if guests else _explain_none([cell for cell in of_guests if cell.measured]),
     )
 
 

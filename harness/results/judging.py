@@ -159,7 +159,7 @@ def _explain_nothing(outcomes: Mapping[str, int], lab_kind: str | None) -> str:
     cells = sum(number for number, *_ in outcomes_left)
     counts = ", ".join(f"{number} {what}" for number, what, _ in outcomes_left)
     remedies = "; ".join(dict.fromkeys(remedy for *_, remedy in outcomes_left))
-    of = f"{cells} cell{'s' * (cells > 1)} with a guest"
+    of = f"{cells} cell{'s' * (cells != 1)} with a guest"
     return f"No budget was decided. Of {of}: {counts}. To get a verdict: {remedies}."
 
 

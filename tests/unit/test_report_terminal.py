@@ -190,6 +190,13 @@ def test_of_jobs_that_flush_the_latency_of_a_flush_is_compared_and_no_throughput
     assert cell.added.point == pytest.approx(guest.point - host.point, rel=0.1)
 
 
+def test_jobs_that_flush_were_measured_also_if_every_figure_is_void() -> None:
+    run = synthetic_run(modes=["host", "lvm"], workloads=["wal"], budget=None, void=["optane-lvm-wal"])
+    (cell,) = (cell for cell in run.cells if not cell.is_baseline)
+    assert not cell.usable
+    assert "no attach mode was measured" not in "\n".join(summary_lines(run))
+
+
 def test_of_jobs_that_only_trim_no_throughput_is_compared() -> None:
     run = synthetic_run(modes=["host", "lvm"], workloads=["randtrim-64k"], budget=None, speed=lambda *_: 1e3)
     assert "optane: its jobs trim, which a mode may drop, so no throughput is compared" in "\n".join(summary_lines(run))

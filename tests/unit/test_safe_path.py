@@ -10,7 +10,7 @@ import pytest
 
 from harness.config.names import RunId
 from harness.errors import SafetyError, Unsupported
-from harness.features.neighbours.backups import backup_file, refuse_backup
+from harness.features.neighbours.backups import backup_file, find_no_room
 from harness.files import why_exchangeable
 from harness.lab.created import CreationLog, Processes, read_log
 from harness.lab.inventory import DiskByFile, HostSpec
@@ -136,7 +136,7 @@ def test_no_file_is_made_in_a_directory_of_another_user(mine: Path) -> None:
     spec = HostSpec("here", "local", None, (), backup_directory=other)
     source = BlockSource(str(mine / "disk"), "block", 0, MIB)
     (mine / "disk").write_bytes(b"\0" * MIB)
-    assert "another user could exchange" in (refuse_backup(RUNNER, spec, MIB) or "")
+    assert "another user could exchange" in (find_no_room(RUNNER, spec, MIB) or "")
     with pytest.raises(SafetyError, match="the backup of raw will not be made: another user could exchange"):
         backup_file(log, spec, "raw", source).__enter__()
     disk = DiskByFile("loop", other / "disk.img", 64 * MIB, destroy=True)

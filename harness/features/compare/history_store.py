@@ -30,6 +30,7 @@ from harness.report.numbers import count
 from harness.results import MetricRecord, Run, RunStore
 from harness.results.cells import CellRecord
 from harness.terminal import hide_password_of, hide_passwords
+from harness.untrusted import CLOCKS_DIFFER_SECONDS
 
 if TYPE_CHECKING:
     import pytest
@@ -101,7 +102,6 @@ HISTORY_COLUMNS: tuple[TypedColumn[HistoryRow], ...] = (
 
 
 _EXTRA = "history"
-_CLOCKS_DIFFER_SECONDS = 86400.0
 _AS_ADDED = "each .parquet file there must be one that `virt-overhead history add` wrote, with its name"
 _WRONG = """
 SELECT filename, CASE WHEN sound THEN run END FROM (
@@ -155,7 +155,7 @@ class HistoryStore:
                 f"run {run.run.id} is not complete ({run.run.status}), so it is not added to the history",
                 hint=f"complete it: add --resume={store.path} to the command that measured it",
             )
-        if run.run.started > time.time() + _CLOCKS_DIFFER_SECONDS:
+        if run.run.started > time.time() + CLOCKS_DIFFER_SECONDS:
             began = time.strftime("%Y-%m-%d", time.gmtime(run.run.started))
             raise ConfigError(
                 f"run {run.run.id} began on {began}, in the future, so it is not added to the history: it would stay "
@@ -222,7 +222,7 @@ class HistoryStore:
         """The files as DuckDB reads them. ConfigError if there are none."""
         if not self._filesystem.glob(f"{self._directory}/*.parquet"):
             if self._is_local and os.path.lexists(self._directory):
-                list(Path(self._directory).iterdir())  # What is no directory, or cannot be read, looks empty to glob.
+                list(Path(self._directory).iterdir())  # glob finds nothing where it may not read, or in a file.
             raise ConfigError(
                 f"the history in {self.url} has no run", hint="add runs with: virt-overhead history add RUN --store=URL"
             )

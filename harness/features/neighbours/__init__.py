@@ -137,7 +137,7 @@ FEATURE = Feature(
     brings=(
         ModeKeys(table=OtherIo, find_problems=find_problems, adapt=add_modes),
         BackupMaker(
-            find_no_room=lambda host, size_bytes: backups.find_no_room(host, size_bytes),
+            find_no_room=lambda runner, spec, size_bytes: backups.find_no_room(runner, spec, size_bytes),
             open_files=lambda log, host, sources: backups.open_files(log, host, sources),
             by_libvirt=lambda *arguments: libvirt_backup.LibvirtBackup(*arguments),
             refuse_on_node=lambda client, rules, mode: backups.refuse_on_node(client, rules, mode),

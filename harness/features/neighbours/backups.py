@@ -44,16 +44,13 @@ def _choose_backup_directory(spec: HostSpec) -> str:
     return str(spec.backup_directory or BACKUP_DIRECTORY)
 
 
-def find_no_room(host: Host, size_bytes: int) -> str | None:
+def find_no_room(runner: Runner, spec: HostSpec, size_bytes: int) -> str | None:
     """Why so many bytes of backups cannot be written on a host, with the remedy; None if they can. Raises HostError.
 
     Proxmox VE writes to a storage, whose space is checked before its volumes are created.
     """
-    return refuse_backup(host.runner, host.spec, size_bytes) if host.spec.proxmox is None else None
-
-
-def refuse_backup(runner: Runner, spec: HostSpec, size_bytes: int) -> str | None:
-    """Why a backup of so many bytes cannot be written there, with the remedy; None if it can. Raises HostError."""
+    if spec.proxmox is not None:
+        return None
     directory = _choose_backup_directory(spec)
     if spec.backup_directory and runner.run(["test", "-d", directory], deadline=20, check=False).status != 0:
         return f"there is no directory {directory}: create it, or correct backup_directory in the lab file"
