@@ -172,6 +172,36 @@ class DiskServer:
     """Serves a disk with at most so many queues. Raises HostError."""
 
 
+class PassedDevice(Protocol):
+    """A PCI device of a host that guests get as a whole, with the disk behind it."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def serial(self) -> str:
+        """The serial number of the disk, which the guest sees, too."""
+
+    def lent(self, log: CreationLog, grant: Writable, /) -> AbstractContextManager[None]:
+        """The host does without it until the end of the block. Raises SafetyError, HostError."""
+
+    def plugged(
+        self, connection: Connection, domain: Any, log: CreationLog, grant: Writable, /, *, bus: int, alias: str
+    ) -> AbstractContextManager[None]:
+        """The same, and a running domain has it on this PCIe bus. Raises SafetyError, GuestError, HostError."""
+
+    def read_effective(self, host: Runner, /) -> Effective:
+        """The device as its host has it now. Raises HostError."""
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePasser:
+    """Passes whole PCI devices through to guests."""
+
+    find: Callable[[Runner, str], PassedDevice | str]
+    """The device behind the disk at this path; or why no guest can get it, with the remedy. Raises HostError."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayMaker:
     """Makes the arrays over several disks on which layouts lie."""
@@ -427,7 +457,7 @@ class FeatureRecords:
 
 
 _OfRuns = RunOption | RunSwitch | FeatureLimit | FeatureTables | ModeKeys | Conditioner
-_OfDisks = DiskPrograms | DiskServer | FeatureLayer | FeatureStorage
+_OfDisks = DevicePasser | DiskPrograms | DiskServer | FeatureLayer | FeatureStorage
 Brought = _OfRuns | _OfDisks | ArrayMaker | BackupMaker | CycleCounter | EmbeddedLab | GuestImages
 """What the kernel finds by its type (`list_brought`)."""
 
@@ -691,6 +721,13 @@ def backup_maker() -> BackupMaker:
     if (maker := find_brought(BackupMaker)) is None:
         raise Unsupported("this installation makes no backups", hint="select modes without backup")
     return maker
+
+
+def find_passed_device(runner: Runner, path: str) -> PassedDevice | str:
+    """The PCI device behind the disk at this path; or why no guest can get it, with the remedy. Raises HostError."""
+    if (passer := find_brought(DevicePasser)) is None:
+        return "this installation passes no devices through: install the feature `vfio`, or select other modes"
+    return passer.find(runner, path)
 
 
 def find_conditioner(name: str) -> Conditioner:

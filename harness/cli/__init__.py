@@ -1,4 +1,4 @@
-"""The command line: its parser, and the commands run, report and images. Features add theirs.
+"""The command line: its parser, the commands run, report and images, and what commands share. Features add theirs.
 
 Each command has one example, `--debug`, and a suggestion for a word that it does not know. `run` is pytest with the
 plugin.
@@ -7,22 +7,33 @@ plugin.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from gettext import gettext
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from harness.cli.common import FAILED, REPORTS, USAGE, add_json, add_run_argument, print_json, terminal_events
 from harness.config.names import choices, near
 from harness.errors import ConfigError, HarnessError, ResultsError
+from harness.events import Events
 from harness.feature import load_verbs
 from harness.files import shipped
 from harness.signals import ended_like_ctrl_c
-from harness.terminal import cleaned_output, quoted, unfiltered, write_error
+from harness.terminal import clean_json, cleaned_output, quoted, unfiltered, write_error
+
+if TYPE_CHECKING:
+    from harness.lab.inventory import Inventory
+
+REPORTS = Path("reports")
+"""The directory of runs, unless an option names another."""
+
+FAILED = 1
+USAGE = 2
 
 _START = "import harness, sys; sys.argv[0] = 'pytest'; sys.exit(harness.main('pytest', 'console_main'))"
 PYTEST = (sys.executable, "-P", "-c", _START)  # Ctrl-C ends it with one line also while it is imported
@@ -273,3 +284,58 @@ def _images(options: argparse.Namespace) -> int:
     for image in images:
         print(f"{image.name:6} {image.path}")
     return 0
+
+
+def terminal_events(options: argparse.Namespace) -> Events:
+    """Progress as lines on standard output, or on standard error if that one is for JSON."""
+    from harness.events import Progress, StandardOutput
+
+    return Events(Progress(StandardOutput(errors=wants_json(options))))
+
+
+def wants_json(options: argparse.Namespace) -> bool:
+    """Whether the command prints JSON for programs instead of text."""
+    return bool(getattr(options, "json", False))
+
+
+def print_json(value: object) -> None:
+    """Print what the command found as one JSON document."""
+    print(clean_json(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False, default=str)))
+
+
+def add_run_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the argument RUN as `path`: the run that the command reads, by default the newest one."""
+    parser.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        default=Path("latest"),
+        metavar="RUN",
+        help="a run: reports/RUN-ID, or `latest` for the newest (%(default)s)",
+    )
+
+
+def add_json(parser: Any, what: str) -> None:
+    """Add `--json`, which prints `what` as JSON, to a parser or to a group of options."""
+    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")
+
+
+def chosen_inventory(options: argparse.Namespace) -> Inventory:
+    """The hosts of `--lab`, else those that a run measures in this directory; or only the one of `--host`."""
+    from harness.lab.inventory import withdraw_secrets
+    from harness.lab.lab_file import choose_inventory
+
+    inventory = choose_inventory(options.lab, Path.cwd())
+    withdraw_secrets(inventory.hosts)
+    return inventory.only(options.host) if options.host else inventory
+
+
+def number_from(least: int, most: int = 10_000) -> Callable[[str], int]:
+    """A type of argparse: a whole number from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{quoted(text)}: allowed: a whole number from {least} to {most}")
+        return int(text)
+
+    return parse

@@ -25,6 +25,7 @@ NAMES: tuple[str, ...] = (
     "steady",
     "own_image",
     "storage_daemon",
+    "vfio",
     "rbd",
     "throttles",
     "trims",

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 
 from harness.errors import HarnessError, HostError
 from harness.feature import features
-from harness.guest.passthrough import PassedThrough
 from harness.guest.protocol import Remover
 from harness.guest.proxmox import KINDS as PROXMOX_THINGS
 from harness.lab.created import REMEDY, Entry, HostThing, Processes, Removal, close, forget
@@ -19,7 +18,6 @@ from harness.terminal import quoted
 FEATURE_THINGS = tuple(thing for feature in features() for thing in feature.list_things())
 HOST_THINGS: tuple[type[HostThing], ...] = (
     *CREATED,
-    PassedThrough,
     Processes,
     *(thing for thing in FEATURE_THINGS if issubclass(thing, HostThing)),
 )

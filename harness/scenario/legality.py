@@ -15,7 +15,7 @@ from harness.analysis.metrics import METRICS
 from harness.config.names import choices
 from harness.config.problems import shown
 from harness.feature import ArrayMaker, find_brought
-from harness.model.attach import ATTACH_OPTIONS, LUN, Attach, Attachment, Vfio
+from harness.model.attach import ATTACH_OPTIONS, LUN, Attach, Attachment
 from harness.model.base import Device, Md
 from harness.model.layout import Layout, OnFilesystem, OnZfs, Qcow2
 from harness.model.mode import Budget, Cell, LabKind, Mode
@@ -136,11 +136,9 @@ def find_scenario_problems(scenario: Scenario) -> Iterator[str]:
 
     The lines have the form of the schema's messages: `mode.own.layout.disks = 6: conflicts with disks = ...`.
     """
-    for index, mode in enumerate(scenario.modes):
+    for mode in scenario.modes:
         if (maker := find_brought(ArrayMaker)) is not None:
             yield from maker.find_problems(mode, scenario)
-        if isinstance(mode.attach, Vfio):
-            yield from _find_vfio_conflicts(f'modes[{index}] = "{mode.name}"', mode, scenario)
         if isinstance(mode.attach, Attach):
             yield from find_workload_problems(mode.name, mode.attach, scenario)
         if isinstance(mode.layout, Qcow2) and mode.layout.snapshots:
@@ -189,20 +187,6 @@ def _find_group_conflicts(scenario: Scenario) -> Iterator[str]:
                     f'mode.{mode.name}.attach.throttle_group = "{group}": conflicts with mode.{name}, which has other '
                     "limits in the same group; allowed: the same limits and bursts, or another group"
                 )
-
-
-def _find_vfio_conflicts(shown_vfio: str, vfio: Mode, scenario: Scenario) -> Iterator[str]:
-    for index, other in enumerate(scenario.modes):
-        if other is not vfio and other.attach is not None:
-            yield (
-                f'modes[{index}] = "{other.name}": conflicts with {shown_vfio}, which needs the whole disk; '
-                "allowed: host and one mode with vfio; put other modes into another scenario"
-            )
-    if len(scenario.disks) > 1:
-        yield (
-            f"disks = {list_names(scenario.disks)}: conflicts with {shown_vfio}, which passes only one disk through; "
-            "allowed: disk with one name"
-        )
 
 
 def list_names(names: Collection[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.errors import SafetyError
-from harness.guest.passthrough import PassedThrough, find_pci_disk
+from harness.features.vfio.passing import PassedThrough, find_pci_disk
 from harness.guest.protocol import Guest, GuestDisk
 from harness.lab.created import read_log
 from harness.lab.transport.base import Runner

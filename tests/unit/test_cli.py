@@ -316,7 +316,7 @@ sys.meta_path.insert(0, Finder())
 @pytest.mark.parametrize(
     ("module", "start"),
     [
-        ("harness.cli.common", "import harness; sys.exit(harness.main())"),
+        ("harness.cli", "import harness; sys.exit(harness.main())"),
         ("_pytest.approx", PYTEST[-1]),
         ("harness.model.mode", PYTEST[-1]),
     ],

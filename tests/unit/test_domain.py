@@ -13,8 +13,8 @@ import pytest
 
 from harness.errors import Unsupported
 from harness.features.own_image.booting import SystemFiles
+from harness.features.vfio.passing import build_hostdev_xml
 from harness.guest.libvirt.domain import GuestSpec, assign_root_ports, build_domain_xml, name_alias
-from harness.guest.libvirt.guest import build_hostdev_xml
 from harness.guest.libvirt.requirements import DATA_FILE, Versions, refuse_attach, refuse_guest
 from harness.guest.protocol import SERIAL_CHARACTERS, GuestDisk
 from harness.layout import BlockSource

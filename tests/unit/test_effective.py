@@ -11,6 +11,7 @@ import libvirt_qemu
 import pytest
 
 from harness.errors import GuestError
+from harness.features.vfio.passing import PciDisk
 from harness.guest.booting import parse_disks
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import (
@@ -21,7 +22,6 @@ from harness.guest.libvirt.effective import (
     read_effective,
     read_passed_through,
 )
-from harness.guest.passthrough import PciDisk
 from harness.guest.qemu_process import Engines
 from harness.model.option import Effective
 from tests.unit.proxmox_shell import PlayedShell

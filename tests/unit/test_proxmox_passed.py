@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import GuestError, SafetyError, Unsupported
-from harness.guest.passthrough import PciDisk
+from harness.features.vfio.passing import PciDisk
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox.beyond_drives import find_mapping, read_passed
 from harness.guest.proxmox.client import Client

@@ -12,10 +12,10 @@ import pytest
 from harness.errors import GuestError, HarnessError, HostError
 from harness.features.embedded.lab_host import LabMachineState
 from harness.features.io_costs.cycles import CycleSeries, count_cycles, probe_cycle_counting
+from harness.features.vfio.passing import find_pci_disk
 from harness.guest.booting import LinuxSystem
 from harness.guest.libvirt.connection import answer_of
 from harness.guest.libvirt.effective import read_process
-from harness.guest.passthrough import find_pci_disk
 from harness.guest.protocol import block_devices
 from harness.guest.proxmox.guest import find_drive
 from harness.guest.proxmox.guest import read_process as read_pve_process
@@ -25,10 +25,10 @@ from harness.lab.lease import SettingsRecord
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.untrusted import JSON_BYTES, JSON_DEPTH, count, finite, parse_json
+from tests.features.vfio.test_pci import SEEN
 from tests.unit.test_cycles import PRINTED as CYCLES
 from tests.unit.test_cycles import SERIES
 from tests.unit.test_effective import COMMAND_LINE
-from tests.unit.test_pci import SEEN
 from tests.unit.test_vm_threads import PRINTED as THREADS
 
 DEEP = "[" * 100_000

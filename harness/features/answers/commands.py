@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.cli import PYTEST, pytest_arguments
-from harness.cli.common import REPORTS, add_json, add_run_argument, number_from, print_json
+from harness.cli import PYTEST, REPORTS, add_json, add_run_argument, number_from, print_json, pytest_arguments
 from harness.errors import ConfigError, HarnessError
 
 NOT_HELD = 3

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from harness.cli.common import FAILED, add_json, chosen_inventory, number_from, print_json, terminal_events
+from harness.cli import FAILED, add_json, chosen_inventory, number_from, print_json, terminal_events
 from harness.features.calibrate.noise import LEAST_MEANS
 
 

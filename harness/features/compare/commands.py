@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from harness.analysis import MARGIN, METRICS
-from harness.cli.common import REPORTS, add_json, number_from, print_json
+from harness.cli import REPORTS, add_json, number_from, print_json
 from harness.errors import ConfigError
 from harness.features.compare import Quantity
 from harness.terminal import quoted

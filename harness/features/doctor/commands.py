@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from harness.cli.common import add_json
+from harness.cli import add_json
 from harness.errors import ConfigError
 
 

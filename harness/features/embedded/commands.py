@@ -7,8 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from harness.cli import measure
-from harness.cli.common import add_json, print_json, terminal_events
+from harness.cli import add_json, measure, print_json, terminal_events
 from harness.units import format_duration
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.cli.common import REPORTS, add_json, print_json, terminal_events
+from harness.cli import REPORTS, add_json, print_json, terminal_events
 
 
 def add_commands(commands: Any) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.cli.common import FAILED, REPORTS, number_from, print_json
+from harness.cli import FAILED, REPORTS, number_from, print_json
 from harness.errors import ConfigError, HarnessError
 from harness.files import shipped
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.common import FAILED, add_json, chosen_inventory, print_json, terminal_events
+from harness.cli import FAILED, add_json, chosen_inventory, print_json, terminal_events
 from harness.events import Events, Note
 from harness.feature import embedded_lab
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from harness.cli.common import REPORTS, add_json, add_run_argument, print_json
+from harness.cli import REPORTS, add_json, add_run_argument, print_json
 
 PAUSE = 5.0
 """Seconds between two looks. A look reads what is new, and takes little time from the machine that measures."""

@@ -10,9 +10,8 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError
-from harness.feature import GuestImages, find_brought
+from harness.feature import GuestImages, PassedDevice, find_brought
 from harness.guest.libvirt.connection import Connection, ask, find_device_entry
-from harness.guest.passthrough import PciDisk, read_host_driver
 from harness.guest.qemu_process import (
     NETWORK_DRIVERS,
     Engines,
@@ -331,12 +330,12 @@ def _read_options(
                 yield shown.setting, node[key]
 
 
-def read_passed_through(connection: Connection, domain: Any, host: Runner, disk: PciDisk, alias: str) -> Effective:
+def read_passed_through(connection: Connection, domain: Any, host: Runner, disk: PassedDevice, alias: str) -> Effective:
     """The host's device that QEMU passes through under this alias, and its driver on the host."""
     with reading(f"host {connection.host}: how QEMU passes {alias} through", GuestError):
         device = QemuDevice(connection, domain, alias)
         passed = Effective(qemu_device=device.get("type"), qemu_host=device.get("host"))
-        return passed.merged(read_host_driver(host, disk))
+        return passed.merged(disk.read_effective(host))
 
 
 def find_disk(live: ET.Element, alias: str) -> ET.Element:

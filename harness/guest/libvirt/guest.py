@@ -21,7 +21,6 @@ from harness.guest.libvirt.effective import (
     PID_FILE,
     Running,
     find_disk,
-    live_xml,
     name_log,
     read_effective,
     read_passed_through,
@@ -29,19 +28,16 @@ from harness.guest.libvirt.effective import (
     running,
 )
 from harness.guest.libvirt.requirements import Attachments
-from harness.guest.passthrough import PciDisk, lent
 from harness.guest.protocol import Backup, BlockDevice, block_devices, wait_for_disk
 from harness.guest.qemu_process import read_guest_facts, read_io_limit
 from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog
-from harness.lab.guard import Writable, require_leading_to
+from harness.lab.guard import require_leading_to
 from harness.lab.hosts import Host
 from harness.lab.transport.base import Runner
 from harness.lab.transport.ssh import SshRunner, SshTarget
 from harness.model.counters import Transferred
 from harness.model.option import Effective
-from harness.signals import cleaning_up, wait_until
-from harness.units import format_duration
 
 
 def last_words(runner: Runner, file: str, whose: str = "its console") -> str:
@@ -163,81 +159,6 @@ def _connect(host: Host, domain: RunningDomain, target: SshTarget, seconds: floa
         )
 
 
-PLUG_SECONDS = 120.0
-RELEASE_SECONDS = 60.0
-_POLL_SECONDS = 0.1
-
-
-def build_hostdev_xml(address: str, bus: int, alias: str) -> str:
-    """The XML of the host's PCI device at `address` (DDDD:BB:DD.F), plugged into the guest's PCIe bus `bus`.
-
-    It is managed: libvirt unbinds it from its driver on the host, and returns it to that driver.
-    """
-    segment, of_host, rest = address.split(":")
-    slot, function = rest.split(".")
-    device = ET.Element("hostdev", mode="subsystem", type="pci", managed="yes")
-    ET.SubElement(device, "driver", name="vfio")
-    at = {"domain": f"0x{segment}", "bus": f"0x{of_host}", "slot": f"0x{slot}", "function": f"0x{function}"}
-    ET.SubElement(ET.SubElement(device, "source"), "address", at)
-    ET.SubElement(device, "alias", name=alias)
-    place = {"type": "pci", "domain": "0x0000", "bus": f"{bus:#04x}", "slot": "0x00", "function": "0x0"}
-    ET.SubElement(device, "address", place)
-    ET.indent(device)
-    return ET.tostring(device, encoding="unicode")
-
-
-@contextmanager
-def pass_through(
-    connection: Connection, domain: Any, log: CreationLog, disk: PciDisk, grant: Writable, *, bus: int, alias: str
-) -> Iterator[None]:
-    """The guest has the device until the end of the block. Then the host has the disk again under its link.
-
-    Raises SafetyError if the host uses the disk or another disk comes back, GuestError if the guest does not release
-    it (then the guest is destroyed), and HostError if the guest does not get it or the host does not get it back.
-    """
-    xml = build_hostdev_xml(disk.address, bus, alias)
-    released = True
-    with lent(log, disk, grant):
-        try:
-            connection.call(
-                f"give {disk.path} ({disk.address}) to the guest",
-                partial(domain.attachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE),
-                deadline=PLUG_SECONDS,
-                hint="see dmesg there; another device of its IOMMU group may be in use",
-            )
-            yield
-        finally:
-            with cleaning_up():
-                released = _unplug(connection, domain, xml, alias)
-                if not released:
-                    # The kernel returns the device to the host when the process ends.
-                    with suppress(HostError):
-                        connection.call("destroy the guest", domain.destroy, deadline=60)
-    if not released:
-        raise GuestError(
-            f"host {connection.host}: the guest did not release {disk.path} within "
-            f"{format_duration(RELEASE_SECONDS)}, and was destroyed",
-            hint="its kernel needs PCI hot-plug (pciehp, acpiphp), and no program in it may use the disk",
-        )
-
-
-def _unplug(connection: Connection, domain: Any, xml: str, alias: str) -> bool:
-    """Whether the guest has released the device or has ended."""
-    # libvirt refuses if the device was not plugged in or the guest has ended. Then nothing remains to do.
-    with suppress(HostError):
-        detach = partial(domain.detachDeviceFlags, xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-        connection.call("take the device back", detach, deadline=PLUG_SECONDS)
-
-    def released() -> bool:
-        try:
-            live = live_xml(connection, domain)
-        except LibvirtRefusal:
-            return True
-        return all(other.get("name") != alias for other in live.iterfind("devices/hostdev/alias"))
-
-    return wait_until(released, deadline=RELEASE_SECONDS, every=_POLL_SECONDS)
-
-
 def find_target(live: ET.Element, alias: str) -> str:
     """libvirt's name of the disk with this alias in a running guest: `vda`. Raises GuestError."""
     target = find_disk(live, alias).find("target")
@@ -315,7 +236,7 @@ class LibvirtGuest(BootedGuest):
         serial, alias = attached.serials[disk], name_alias(attached.disks[disk])
         pci, port = attached.passed[disk], attached.ports[disk]
         grant = attached.disks[disk].source.writable
-        with pass_through(self._connection, self._domain, self._log, pci, grant, bus=port, alias=alias):
+        with pci.plugged(self._connection, self._domain, self._log, grant, bus=port, alias=alias):
             self._devices[serial] = wait_for_disk(self.system, serial, self._connection.host)
             try:
                 yield

@@ -9,11 +9,10 @@ from functools import partial
 from xml.etree import ElementTree as ET
 
 from harness.errors import GuestError, Unsupported
-from harness.feature import DiskServer, find_brought
+from harness.feature import DiskServer, PassedDevice, find_brought, find_passed_device
 from harness.guest.booting import refuse_queues
 from harness.guest.libvirt.connection import Connection, LibvirtRefusal
 from harness.guest.libvirt.domain import CPU_MODES, assign_root_ports
-from harness.guest.passthrough import PciDisk, find_pci_disk, refuse_passthrough
 from harness.guest.protocol import GuestDisk
 from harness.lab.facts import HostFacts
 from harness.lab.inventory import AnyDisk, DiskById
@@ -161,7 +160,7 @@ class Attachments:
 
     disks: Mapping[str, GuestDisk]
     serials: Mapping[str, str]
-    passed: Mapping[str, PciDisk]
+    passed: Mapping[str, PassedDevice]
     ports: Mapping[str, int]
 
     @property
@@ -179,8 +178,8 @@ def resolve_attachments(runner: Runner, host: str, disks: Sequence[GuestDisk]) -
             raise Unsupported(f"host {host}: {disk.name}: {why}")
         serials[disk.name] = disk.serial
         if isinstance(disk.attach, Vfio):
-            device = find_pci_disk(runner, disk.source.path)
-            assert device is not None, "refused above"
+            device = find_passed_device(runner, disk.source.path)
+            assert not isinstance(device, str), "refused above"
             passed[disk.name] = device
             serials[disk.name] = device.serial
         elif (server := find_server(disk.attach)) is not None:
@@ -220,7 +219,8 @@ def _refuse_server(facts: HostFacts, attach: Attach) -> str | None:
 
 def _refuse_handing(runner: Runner, attach: Attachment, path: str) -> str | None:
     if isinstance(attach, Vfio):
-        return refuse_passthrough(find_pci_disk(runner, path))
+        device = find_passed_device(runner, path)
+        return device if isinstance(device, str) else None
     if attach.device == "lun" and not _read_scsi_serial(runner, path):
         return f'device = "lun" passes SCSI commands through, but {path} is not a SCSI disk with a serial number'
     return None

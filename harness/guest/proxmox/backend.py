@@ -14,10 +14,9 @@ from typing import Any
 
 from harness.errors import LabUnavailable, Unsupported
 from harness.events import Events, Note
-from harness.feature import BackupMaker, backup_maker, find_brought
+from harness.feature import BackupMaker, PassedDevice, backup_maker, find_brought
 from harness.files import write_stored
 from harness.guest.booting import OwnSystems, Started, booted, choose_vcpus, refuse_memory, refuse_queues, refuse_size
-from harness.guest.passthrough import PciDisk
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor, Remover
 from harness.guest.proxmox import (
     CreatedVm,
@@ -314,7 +313,7 @@ class ProxmoxHypervisor(ProxmoxRemover):
         machine: VirtualMachine,
         disks: Sequence[GuestDisk],
         options: GuestOptions,
-        passed: Mapping[str, PciDisk],
+        passed: Mapping[str, PassedDevice],
     ) -> Mapping[str, str]:
         """Set size and disks in the VM's configuration. Returns the drive of each disk, or its device."""
         by_path = (disk for disk in disks if disk.name not in passed and not isinstance(disk.source, PveVolume))

@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from harness.errors import GuestError, SafetyError, Unsupported
-from harness.guest.passthrough import PciDisk, find_pci_disk, lent, read_host_driver, refuse_passthrough
+from harness.feature import PassedDevice, find_passed_device
 from harness.guest.protocol import GuestDisk
 from harness.guest.proxmox import list_by_arguments
 from harness.guest.proxmox.client import Client
@@ -175,11 +175,11 @@ _PCIE = "pcie=1"
 
 def refuse_device(client: Client, runner: Runner, path: str) -> str | None:
     """Why the disk at `path` cannot be passed through with this login, with the remedy; None if it can."""
-    disk = find_pci_disk(runner, path)
-    return refuse_passthrough(disk) or (None if disk is None else _refuse_login(client, disk))
+    disk = find_passed_device(runner, path)
+    return disk if isinstance(disk, str) else _refuse_login(client, disk)
 
 
-def _refuse_login(client: Client, disk: PciDisk) -> str | None:
+def _refuse_login(client: Client, disk: PassedDevice) -> str | None:
     if client.spec.may_pass_devices:
         return None
     name = find_mapping(client, disk.address)
@@ -210,12 +210,12 @@ def find_mapping(client: Client, address: str) -> str | None:
 
 
 @contextmanager
-def pass_disks(client: Client, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[Mapping[str, PciDisk]]:
+def pass_disks(client: Client, log: CreationLog, disks: Sequence[GuestDisk]) -> Iterator[Mapping[str, PassedDevice]]:
     """The devices to pass through, by the names of their disks, for a VM that exists within the block only.
 
     Then the node has the disks again under their links. Raises Unsupported, SafetyError, HostError.
     """
-    passed: dict[str, PciDisk] = {}
+    passed: dict[str, PassedDevice] = {}
     with ExitStack() as stack:
         for disk in disks:
             if not isinstance(disk.attach, Vfio):
@@ -223,10 +223,10 @@ def pass_disks(client: Client, log: CreationLog, disks: Sequence[GuestDisk]) -> 
             path = disk.source.path
             if why := refuse_device(client, log.runner, path):
                 raise Unsupported(f"host {client.host}: {disk.name}: {why}")
-            device = find_pci_disk(log.runner, path)
-            assert device is not None, "refused above"
+            device = find_passed_device(log.runner, path)
+            assert not isinstance(device, str), "refused above"
             require_unshared(client, log.runner, path, vmid=None)
-            stack.enter_context(lent(log, device, disk.source.writable))
+            stack.enter_context(device.lent(log, disk.source.writable))
             passed[disk.name] = device
         yield passed
 
@@ -236,7 +236,7 @@ def name_key(number: int) -> str:
     return f"hostpci{number}"
 
 
-def format_devices(client: Client, passed: Mapping[str, PciDisk]) -> dict[str, str]:
+def format_devices(client: Client, passed: Mapping[str, PassedDevice]) -> dict[str, str]:
     """The settings of a VM that gets these devices."""
     settings = {}
     for number, disk in enumerate(passed.values()):
@@ -246,7 +246,7 @@ def format_devices(client: Client, passed: Mapping[str, PciDisk]) -> dict[str, s
 
 
 def read_passed(
-    node: Runner, disk: PciDisk, key: str, config: Mapping[str, Any], device: Mapping[str, str]
+    node: Runner, disk: PassedDevice, key: str, config: Mapping[str, Any], device: Mapping[str, str]
 ) -> Effective:
     """How QEMU passes the device through. `device` is its device in QEMU's arguments. Raises HostError."""
     shown = Effective(
@@ -255,4 +255,4 @@ def read_passed(
         qemu_device=device.get("driver"),
         qemu_host=device.get("host"),
     )
-    return shown.merged(read_host_driver(node, disk))
+    return shown.merged(disk.read_effective(node))

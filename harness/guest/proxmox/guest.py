@@ -9,9 +9,8 @@ from itertools import pairwise
 from typing import Any, cast
 
 from harness.errors import GuestError, HostError
-from harness.feature import BackupsOnNode
+from harness.feature import BackupsOnNode, PassedDevice
 from harness.guest.booting import Booted, BootedGuest
-from harness.guest.passthrough import PciDisk
 from harness.guest.protocol import Backup, GuestDisk, block_devices
 from harness.guest.proxmox import list_by_arguments, parse_drive
 from harness.guest.proxmox.beyond_drives import read_by_arguments, read_passed
@@ -75,7 +74,7 @@ class ProxmoxGuest(BootedGuest):
         node: Runner,
         disks: Sequence[GuestDisk],
         keys: Mapping[str, str],
-        passed: Mapping[str, PciDisk] | None = None,
+        passed: Mapping[str, PassedDevice] | None = None,
         back_up: BackupsOnNode | None = None,
     ) -> None:
         """`passed` has the devices that are passed through to it, by the names of the disks.

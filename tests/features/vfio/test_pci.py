@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.guest.passthrough import GroupMember, PciDisk, parse_pci_disk, refuse_passthrough
+from harness.features.vfio.passing import GroupMember, PciDisk, find_passable, parse_pci_disk, refuse_passthrough
+from tests.unit.proxmox_shell import PlayedShell
 
 LINK = "/dev/disk/by-id/nvme-900P"
 # As a host with one NVMe behind a port with ACS prints it.
@@ -73,4 +74,8 @@ def test_the_port_that_a_device_is_behind_may_be_in_its_group() -> None:
 
 
 def test_a_disk_that_is_not_a_pci_device_is_refused() -> None:
-    assert "no PCI device is behind it" in (refuse_passthrough(None) or "")
+    why = find_passable(PlayedShell({"sh -s": "serial\t\n"}), "/dev/loop0")
+    assert why == (
+        "VFIO passes a whole PCI device through, and only an NVMe disk is a PCI device: no PCI device is behind it "
+        "(a disk on a network, a loop device)"
+    )
