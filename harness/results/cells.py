@@ -409,14 +409,14 @@ class CellRecord(RecordValue):
 
     def values(self, metric: str, arm: Place) -> tuple[float, ...]:
         """An arm's values of a metric; empty if the cell does not have them."""
-        record = self.metrics.get(metric)
-        return record.values(arm) if record is not None else ()
+        return self.metrics[metric].values(arm) if metric in self.metrics else ()
 
     def series(self, metric: str, arm: Place) -> Series | None:
-        """An arm's rows of the table of blocks in one metric; None if the cell does not have them."""
-        record = self.metrics.get(metric)
-        values = record.samples(arm) if record is not None else ()
-        return Series(METRICS[metric], self.samples, values, self.boots) if values else None
+        """An arm's rows of the table of blocks in one metric; None without them, or if blocks lack them: older
+        versions left out blocks with too few I/Os for a percentile, and did not store which."""
+        values = self.metrics[metric].samples(arm) if metric in self.metrics else ()
+        whole = values and len(values) == len(self.rounds)
+        return Series(METRICS[metric], self.samples, values, self.boots) if whole else None
 
     def doubt_about(self, *arms: Arm) -> str:
         """The failed checks that concern these arms: a check of another arm's bytes does not."""

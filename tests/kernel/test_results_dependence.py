@@ -199,8 +199,14 @@ def test_the_mean_over_jobs_has_the_samples_of_the_job_with_the_fewest() -> None
 
 def _first(cell: CellRecord, n: int) -> CellRecord:
     metrics = {
-        name: replace(each, host=each.host[:n], twin=each.twin[:n], guest=each.guest[:n])
-        for name, each in cell.metrics.items()
+        name: replace(
+            metric,
+            host=metric.host[:n],
+            twin=metric.twin[:n],
+            guest=metric.guest[:n],
+            adjusted={arm: values[:n] for arm, values in metric.adjusted.items()},
+        )
+        for name, metric in cell.metrics.items()
     }
     return replace(cell, rounds=cell.rounds[:n], blocks=cell.blocks[:n], boots=cell.boots[:n], metrics=metrics)
 

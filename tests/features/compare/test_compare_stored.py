@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from harness.analysis import Change
 from harness.features.compare.comparison import compare
 from harness.features.compare.records import ArmChange, ChangeFinding, OverallChange
 from harness.model.mode import Place
+from harness.results import RunStore
 from tests.features.compare.compared_runs import store_run
 
 BEFORE, AFTER = "20260101-120000-000a", "20260102-120000-000b"
@@ -74,3 +76,15 @@ def test_other_times_of_a_job_and_another_disk_are_named_as_differences() -> Non
     assert "hdd-passthrough-randread-4k-qd32" in list_differences["job.seconds"].cells
     assert list_differences["hdd.disk"].before == "/dev/disk/by-id/hdd (serial HDD)"
     assert list_differences["hdd.disk"].after == "/dev/disk/by-id/optane (serial OPTANE)"
+
+
+def test_a_run_of_an_older_version_that_lacks_percentiles_of_some_blocks_is_compared_without_them() -> None:
+    (path,) = (Path(__file__).parents[3] / "docs" / "gallery").glob("*/results.json")
+    run = RunStore.open(path).read_results()
+    (cell,) = (cell for cell in run.cells if cell.id == "optane-host-seqread-256k-qd32")
+    assert len(cell.metrics["clat_p99"].host) < len(cell.rounds)
+    later = replace(run, run=replace(run.run, id=AFTER))
+    (scenario,) = compare(run, later).scenarios
+    (arm,) = (arm for arm in scenario.arms if (arm.arm_before, arm.job) == ("host", "seqread-256k-qd32"))
+    assert "clat_p99" not in arm.metrics
+    assert arm.metrics["bw"].change.ratio == pytest.approx(1)
