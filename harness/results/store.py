@@ -216,7 +216,6 @@ def _write(file: int, content: bytes) -> None:
         os.fsync(file)
 
 
-_LATEST = "latest"
 _DOCUMENT_BYTES = 1 << 30
 """A limit for reading files of a run; every file that a run writes is smaller."""
 
@@ -235,8 +234,8 @@ class RunStore:
         self._directory = RunDirectory(path)
 
     @classmethod
-    def create(cls, reports_dir: Path, run_id: RunId) -> Self:
-        """The directory of a new run. The link `latest` in `reports_dir` then points to it."""
+    def create(cls, reports_dir: Path, run_id: RunId, *, is_latest: bool = True) -> Self:
+        """The directory of a new run. With `is_latest`, the link `latest` in `reports_dir` then points to it."""
         store = cls(reports_dir / run_id)
         with _explained(store.path, "created"):
             reports_dir.mkdir(parents=True, exist_ok=True)
@@ -247,7 +246,8 @@ class RunStore:
                     f"{store.path} exists already, and virt-overhead never overwrites a run",
                     hint="choose another run id, or move the directory away",
                 ) from None
-        _point_latest(reports_dir / _LATEST, run_id)
+        if is_latest:
+            store.become_latest()
         return store
 
     @classmethod
@@ -267,6 +267,17 @@ class RunStore:
     def named(cls, path: Path, reports_dir: Path) -> Self:
         """The run at `path`, or of this name in `reports_dir`: `latest` is the newest."""
         return cls.open(path if path.exists() or len(path.parts) > 1 else reports_dir / path)
+
+    def become_latest(self) -> None:
+        """Make the link `latest` beside the run point to it, in one atomic step."""
+        link = self.path.with_name("latest")
+        part = link.with_name(f"{link.name}.{os.getpid()}.part")
+        with _explained(link, "updated"):
+            if link.exists() and not link.is_symlink():
+                raise ResultsError(f"{link} is not a link, so it cannot point to this run", hint=f"move {link} away")
+            part.unlink(missing_ok=True)
+            part.symlink_to(self.path.name)
+            move(part, link)
 
     def save_raw(self, name: str, text: str, *, command: str | None = None) -> str:
         """Store an output exactly as it was printed, before it is parsed, and return its path relative to the run.
@@ -451,17 +462,6 @@ def _dump(adapter: TypeAdapter[Any], value: object, path: Path, *, indent: int |
             f"{path} cannot hold this {type(value).__name__}: {error}",
             hint="every value must be finite and have the type that harness/results declares",
         ) from error
-
-
-def _point_latest(link: Path, run_id: RunId) -> None:
-    """Make `link` a symlink to the run in the same directory, in one atomic step."""
-    part = link.with_name(f"{link.name}.{os.getpid()}.part")
-    with _explained(link, "updated"):
-        if link.exists() and not link.is_symlink():
-            raise ResultsError(f"{link} is not a link, so it cannot point to run {run_id}", hint=f"move {link} away")
-        part.unlink(missing_ok=True)
-        part.symlink_to(run_id)
-        move(part, link)
 
 
 @contextmanager

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import platform
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -267,16 +269,29 @@ def import_run(request: ImportRequest, reports: Path) -> tuple[RunStore, tuple[s
     bad.update(find_copies([file for file in files if file.path in points]))
     good = [file for file in files if file.path not in bad]
     check_belonging(request, [(file, point) for file in good for point in points[file.path]])
-    store = RunStore.create(reports, RunId.new())
-    raw = {file.path: _copy(store, file, bad) for file in files}
-    samples = _sort_samples((file.arm, point, raw[file.path]) for file in good for point in points[file.path])
-    origin: dict[str, JsonValue] = {
-        raw[file.path]: _describe_origin(file)
-        | ({"left out": bad[file.path]} if file.path in bad else _describe_version(points[file.path]))
-        for file in files
-    }
-    store.write_results(_assemble_run(request, store, samples, origin))
+    with _create_run(reports) as store:
+        raw = {file.path: _copy(store, file, bad) for file in files}
+        samples = _sort_samples((file.arm, point, raw[file.path]) for file in good for point in points[file.path])
+        origin: dict[str, JsonValue] = {
+            raw[file.path]: _describe_origin(file)
+            | ({"left out": bad[file.path]} if file.path in bad else _describe_version(points[file.path]))
+            for file in files
+        }
+        store.write_results(_assemble_run(request, store, samples, origin))
     return store, tuple(bad.values())
+
+
+@contextmanager
+def _create_run(reports: Path) -> Iterator[RunStore]:
+    """A new run, which is the latest one after the block. If the block fails, nothing of it stays: the files are
+    elsewhere."""
+    store = RunStore.create(reports, RunId.new(), is_latest=False)
+    try:
+        yield store
+    except BaseException:
+        shutil.rmtree(store.path, ignore_errors=True)
+        raise
+    store.become_latest()
 
 
 def _describe_origin(file: SourceFile) -> dict[str, JsonValue]:

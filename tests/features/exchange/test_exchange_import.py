@@ -19,6 +19,7 @@ from tests.features.exchange.exchanged import (
     import_here,
     imported,
 )
+from tests.unit.transport_servers import small_filesystem
 
 SIX_MINUTES_LATER = 360_000
 LVM = "imported-lvm-randread-4k-qd4"
@@ -298,6 +299,23 @@ def test_a_job_that_cannot_be_imported_is_named_with_its_key(option: str, value:
     with pytest.raises(MeasurementError, match="job reads") as raised:
         read_points(json.dumps(found).encode(), "file.json")
     assert key in str(raised.value)
+
+
+def test_an_import_that_fails_on_a_full_disk_leaves_nothing_and_latest_on_the_last_whole_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("reports").mkdir()
+    with small_filesystem(Path("reports")):
+        import_here("--host", fio_file("3.41"), "--guest", f"lvm={fio_file('3.36')}")  # There is no room for its page.
+        whole = imported().path
+        assert imported().read_results().run.status == "complete"
+        capsys.readouterr()
+        with pytest.raises(OSError, match="No space left"):
+            Path("reports/filler").write_bytes(bytes(1 << 20))
+        assert import_here("--host", fio_file("3.28-plus"), "--guest", f"lvm={fio_file('3.33-plus')}") == 1
+        assert "cannot be written: No space left on device" in capsys.readouterr().err
+        assert imported().path == whole
+        assert {path.name for path in Path("reports").iterdir()} == {whole.name, "latest", "filler"}
 
 
 def test_files_that_do_not_belong_together_are_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
