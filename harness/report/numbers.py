@@ -83,6 +83,20 @@ def with_interval(estimate: Estimate, show: Callable[[float], str] = significant
     return f"{point} [{show(estimate.low)}, {show(estimate.high)}]"
 
 
+def say_loss(loss: Estimate, worse: str, better: str) -> str:
+    """A loss in words that can be read aloud: "56.5 % fewer IOPS (45.6 to 65.2)", "3.0 % less (1.0 more to 7.0 less)".
+
+    `worse` and `better` name the two directions, for example "fewer IOPS" and "more IOPS".
+    """
+    point = f"{percent(abs(loss.point))} % {worse if loss.point >= 0 else better}"
+    if loss.low is None or loss.high is None:
+        return point
+    if loss.low >= 0 or loss.high <= 0:
+        return f"{point} ({' to '.join(percent(abs(end)) for end in sorted((loss.low, loss.high), key=abs))})"
+    less, more = (words.partition(" ")[0] for words in (worse, better))
+    return f"{point} ({percent(-loss.low)} {more} to {percent(loss.high)} {less})"
+
+
 def microseconds(seconds: float | None, *, signed: bool = False, grouped: str = " ") -> str:
     """Three significant digits: 0.000213 -> "213"; with `signed`, "+213"."""
     text = significant(None if seconds is None else seconds * 1e6, grouped=grouped)

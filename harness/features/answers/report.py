@@ -39,7 +39,15 @@ from harness.report.blocks import (
     join_words,
     make_table,
 )
-from harness.report.numbers import percent, percent_with_interval, short, signed_percent, significant, with_interval
+from harness.report.numbers import (
+    percent,
+    percent_with_interval,
+    say_loss,
+    short,
+    signed_percent,
+    significant,
+    with_interval,
+)
 from harness.report.section import Section
 from harness.results import ArmName, CellRecord, Run, RunStore
 from harness.units import format_duration, short_size
@@ -151,7 +159,7 @@ def yield_brief(section: Section) -> Iterator[Block]:
             f"Which mode to use for what on {section.name}",
             (Column(section.name, "head"), lambda answer: answer.use.title),
             (Column("attach as", "mode"), lambda answer: answer.mode or "no recommendation"),
-            (Column("guest against its host", "name"), lambda answer: say_loss(answer) or answer.why),
+            (Column("guest against its host", "name"), lambda answer: _say_loss(answer) or answer.why),
             (Column("other modes", "name"), lambda answer: _say_rivals(answer, one_boot=one_boot)),
             on=On.BRIEF,
         )
@@ -292,7 +300,7 @@ def _answer_row(answer: Answer) -> Row:
             title,
             answer.mode,
             TableCell(describe_verdict(answer), notes=tuple(notes)),
-            say_loss(answer),
+            _say_loss(answer),
             describe_cpu(answer) or "not counted",
             describe_undecided(answer) or "nothing",
         )
@@ -356,18 +364,12 @@ def describe_loss(answer: Answer) -> str:
     return f"{signed_percent(sign * loss.point)} %{interval} {_name_metric(answer)}"
 
 
-def say_loss(answer: Answer) -> str:
-    """The same in words that can be read aloud: "56.5 % fewer IOPS (45.6 to 65.2)", "3 % fewer MB/s (1 more to 7)"."""
-    loss = answer.loss
-    if loss is None:
+def _say_loss(answer: Answer) -> str:
+    """The same in words that can be read aloud (`say_loss`); empty without a figure."""
+    if answer.loss is None:
         return ""
-    worse, better = _WORSE.get(answer.metric, (f"higher {_name_metric(answer)}", f"lower {_name_metric(answer)}"))
-    point = f"{percent(abs(loss.point))} % {worse if loss.point >= 0 else better}"
-    if loss.low is None or loss.high is None:
-        return point
-    if loss.low >= 0 or loss.high <= 0:
-        return f"{point} ({' to '.join(percent(abs(end)) for end in sorted((loss.low, loss.high), key=abs))})"
-    return f"{point} ({percent(-loss.low)} {better.split()[0]} to {percent(loss.high)} {worse.split()[0]})"
+    name = _name_metric(answer)
+    return say_loss(answer.loss, *_WORSE.get(answer.metric, (f"higher {name}", f"lower {name}")))
 
 
 def describe_cpu(answer: Answer) -> str:
