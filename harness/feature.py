@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from harness.model.guest import GuestOptions
     from harness.model.job import Job
     from harness.model.layout import Layout
-    from harness.model.mode import Arm, Cell, Mode
+    from harness.model.mode import Arm, Cell, HostSetting, Mode
     from harness.model.option import Effective
     from harness.report.blocks import Banner, Block, Chart
     from harness.report.modes import Headline
@@ -192,6 +192,16 @@ class PassedDevice(Protocol):
 
     def read_effective(self, host: Runner, /) -> Effective:
         """The device as its host has it now. Raises HostError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsHolder:
+    """Changes settings of a host's kernel for a while, also those of modes (`Mode.settings`)."""
+
+    refuse: Callable[[Runner, Sequence[HostSetting]], str | None]
+    """Which of them the host does not have, with the remedy; None if it has all. Raises HostError."""
+    hold: Callable[[Runner, Sequence[HostSetting]], AbstractContextManager[None]]
+    """They have these values until the end of the block. Raises HostError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +468,7 @@ class FeatureRecords:
 
 _OfRuns = RunOption | RunSwitch | FeatureLimit | FeatureTables | ModeKeys | Conditioner
 _OfDisks = DevicePasser | DiskPrograms | DiskServer | FeatureLayer | FeatureStorage
-Brought = _OfRuns | _OfDisks | ArrayMaker | BackupMaker | CycleCounter | EmbeddedLab | GuestImages
+Brought = _OfRuns | _OfDisks | ArrayMaker | BackupMaker | CycleCounter | EmbeddedLab | GuestImages | SettingsHolder
 """What the kernel finds by its type (`list_brought`)."""
 
 
@@ -721,6 +731,15 @@ def backup_maker() -> BackupMaker:
     if (maker := find_brought(BackupMaker)) is None:
         raise Unsupported("this installation makes no backups", hint="select modes without backup")
     return maker
+
+
+def settings_holder() -> SettingsHolder:
+    """What changes settings of hosts. Raises Unsupported if no feature does."""
+    if (holder := find_brought(SettingsHolder)) is None:
+        raise Unsupported(
+            "this installation changes no settings of hosts", hint="install the feature `doctor`, or select other modes"
+        )
+    return holder
 
 
 def find_passed_device(runner: Runner, path: str) -> PassedDevice | str:

@@ -10,7 +10,7 @@ from functools import partial, reduce
 
 from harness.errors import GuestError, MeasurementError, Unsupported
 from harness.events import Events
-from harness.feature import backup_maker, features, find_conditioner
+from harness.feature import backup_maker, features, find_conditioner, settings_holder
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
 from harness.lab.counters import md_devices
 from harness.lab.created import CreationLog
@@ -28,7 +28,7 @@ from harness.measure.fio import fill_file, mark_fio
 from harness.measure.phases import Phases
 from harness.measure.platform import PROGRAM
 from harness.measure.series import require_guest
-from harness.measure.session import Boot, Guests, Session, count_idle, find_unsettable, hold_settings_of, read_health
+from harness.measure.session import Boot, Guests, Session, count_idle, read_health
 from harness.model.disk import DiskFacts
 from harness.model.job import Job
 from harness.model.mode import REFERENCE_PLACE, Arm, HostSetting, Mode, Place
@@ -158,12 +158,14 @@ def find_skipped_modes(
 ) -> dict[str, str]:
     """Why the host, or the system of a guest, does not support some of the modes on the disk, by their names.
 
-    Writes nothing to disks. Raises NothingToCompare if no guest is left, and GuestError or HostError if a system of the
-    user's own does not start.
+    Writes nothing to disks. Raises NothingToCompare if no guest is left, Unsupported if this installation cannot have
+    them, and GuestError or HostError if a system of the user's own does not start.
     """
 
     def why_not(mode: Mode) -> str | None:
-        if why := hypervisor.unsupported_by_host(mode, disk) or find_unsettable(host.runner, mode.settings):
+        if why := hypervisor.unsupported_by_host(mode, disk):
+            return why
+        if mode.settings and (why := settings_holder().refuse(host.runner, mode.settings)):
             return why
         with phases.timed("boot"):
             return hypervisor.unsupported_by_guest_os(log, mode)
@@ -376,7 +378,8 @@ def _start_timed(
     """The guest that `make` starts, while these settings are held on its host. It does not see KVM if that is
     `hidden`."""
     with ExitStack() as stack:
-        stack.enter_context(hold_settings_of(host, settings))
+        if settings:
+            stack.enter_context(settings_holder().hold(host.runner, settings))
         with phases.timed("boot"):
             guest = stack.enter_context(make())
         if not hidden:

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
 
-from harness.errors import GuestError, HostError
+from harness.errors import GuestError
 from harness.feature import DiskPrograms, find_brought
 from harness.guest.booting import explained
 from harness.guest.protocol import Backup, Guest
 from harness.lab.counters import CounterFiles, MdDevice, Sample, parse_samples, read_samples
 from harness.lab.facts import HealthFound
 from harness.lab.hosts import Host
-from harness.lab.lease import Tunable, hold_settings
-from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
 from harness.layout.build import Layouts
 from harness.measure.fio import Target
@@ -25,7 +23,7 @@ from harness.measure.platform import Clock, Clocks, Platform, choose_platform
 from harness.model.attach import Attach
 from harness.model.counters import Transferred
 from harness.model.disk import DiskFacts
-from harness.model.mode import Arm, HostSetting, Mode, Place
+from harness.model.mode import Arm, Mode, Place
 from harness.model.option import Effective
 from harness.results import ConditioningRecord
 from harness.scenario.setups import by_guest
@@ -227,33 +225,6 @@ class Guests:
                     f"guest on {self._host}: disk {disk} is attached in another way than at the boot before: {now}",
                     hint="the rounds of the two boots cannot be compared; find out what changes",
                 )
-
-
-def find_unsettable(runner: Runner, settings: Sequence[HostSetting]) -> str | None:
-    """Which of these settings the host does not have, with the remedy; None if it has all of them."""
-    for setting in settings:
-        if runner.run(["test", "-w", setting.path], deadline=30, check=False).status != 0:
-            return f"{setting.path} cannot be set there: load the module, or correct the name in the variant"
-    return None
-
-
-@contextmanager
-def hold_settings_of(
-    host: Host, settings: Sequence[HostSetting], *, directory: str = LEASE_DIRECTORY
-) -> Iterator[None]:
-    """Hold settings on the host during the block, and restore the old values at the end, also after a failure.
-
-    The record in `directory` there has the old values, so `virt-overhead doctor --restore` restores them if this
-    process is killed. Raises HostError if the host refuses one.
-    """
-    wanted = [Tunable(setting.path, setting.value) for setting in settings]
-    with hold_settings(host.runner, wanted, directory=directory) as tuning:
-        if tuning.refused:
-            raise HostError(
-                f"host {host.name}: a setting of the variant was refused: {'; '.join(tuning.refused)}",
-                hint="correct the value in the variant; the kernel's documentation lists the allowed ones",
-            )
-        yield
 
 
 _MIB = 1024**2

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import GuestError, HarnessError, HostError
+from harness.features.doctor.settings import SettingsRecord
 from harness.features.embedded.lab_host import LabMachineState
 from harness.features.io_costs.cycles import CycleSeries, count_cycles, probe_cycle_counting
 from harness.features.vfio.passing import find_pci_disk
@@ -21,7 +22,6 @@ from harness.guest.proxmox.guest import find_drive
 from harness.guest.proxmox.guest import read_process as read_pve_process
 from harness.lab.counters import CounterFiles, Sample, find_threads, parse_samples, read_samples
 from harness.lab.facts import Acceleration, HostFacts, load_or_probe, read_answers, read_facts
-from harness.lab.lease import SettingsRecord
 from harness.lab.transport.base import Completed, Runner
 from harness.lab.transport.local import LocalRunner
 from harness.untrusted import JSON_BYTES, JSON_DEPTH, count, finite, parse_json

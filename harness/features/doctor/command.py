@@ -32,12 +32,7 @@ from harness.features.doctor.machine import (
     list_settings,
     look,
 )
-from harness.features.doctor.syncs import examine_syncs
-from harness.lab.facts import read_facts
-from harness.lab.hosts import connect
-from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, ProxmoxSpec, whole_environment, withdraw_secrets
-from harness.lab.lab_file import load_lab
-from harness.lab.lease import (
+from harness.features.doctor.settings import (
     RECORD_FILE,
     RECORD_NAME,
     SettingsRecord,
@@ -47,6 +42,11 @@ from harness.lab.lease import (
     read_settings,
     restore,
 )
+from harness.features.doctor.syncs import examine_syncs
+from harness.lab.facts import read_facts
+from harness.lab.hosts import connect
+from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, ProxmoxSpec, whole_environment, withdraw_secrets
+from harness.lab.lab_file import load_lab
 from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
 from harness.signals import ended_like_ctrl_c, handling

@@ -21,9 +21,9 @@ from harness.features.doctor.machine import (
     make_finding,
     report_problem,
 )
+from harness.features.doctor.settings import RECORD_FILE, SettingsRecord, Tunable
 from harness.lab.counters import CLOCK
 from harness.lab.facts import Acceleration, HostFacts, probes_file, read_answers
-from harness.lab.lease import RECORD_FILE, SettingsRecord, Tunable
 from harness.units import format_size
 
 FOREIGN_REQUESTS = 10

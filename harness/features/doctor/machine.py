@@ -12,11 +12,11 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from harness.errors import HarnessError, HostError, LabUnavailable
+from harness.features.doctor.settings import Tunable
 from harness.files import read_script
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.guard.room import free_bytes
 from harness.lab.inventory import DiskById, DiskByStorage, DiskSpec
-from harness.lab.lease import Tunable
 from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.storages import FoundStorage, look_at, reserve_bytes
 from harness.lab.transport.base import Runner

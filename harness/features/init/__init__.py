@@ -4,7 +4,7 @@ It looks for storages in use with room, on a node of Proxmox VE by its API (stor
 uses (disks.py). It only reads. lab_file.py writes storages as tables and disks as comments: a user releases a disk by
 hand. What is not offered is named with the reason.
 
-`virt-overhead quick` (quick.py) chooses one of these storages, writes the lab file for it, and measures it.
+`virt-overhead quick` chooses one of these storages, writes the lab file for it, and measures it.
 
 `virt-overhead` alone looks at the lab file and the runs of this directory, and says what to do next (commands.py).
 """

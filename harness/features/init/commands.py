@@ -74,7 +74,7 @@ def _add_quick(commands: Any) -> None:
 
 
 def _quick(options: argparse.Namespace) -> NoReturn:
-    from harness.features.init.quick import QuickRequest, measure_quickly
+    from harness.features.init.lab_file import QuickRequest, measure_quickly
 
     limit = [f"--max-writes={options.max_writes}"] if options.max_writes else []
     request = QuickRequest(

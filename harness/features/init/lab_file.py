@@ -1,17 +1,23 @@
-"""Inspects a host, and writes a lab file with what can be measured there: storages as tables, disks as comments."""
+"""Inspects a host, and writes a lab file with what can be measured there: storages as tables, disks as comments.
+
+`virt-overhead quick` writes one for one of the storages, and measures the scenario `quick` on it.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from harness.cli import PYTEST, pytest_arguments
 from harness.errors import ConfigError, HarnessError
 from harness.features.init.commands import OUTPUT, UNKNOWN_NODE, InitRequest
 from harness.features.init.disks import DiskOffer, Names, NotOffered, Offers, StorageOffer, find_disks, is_root, show
@@ -21,7 +27,9 @@ from harness.lab.hosts import connect
 from harness.lab.inventory import HostSpec, ProxmoxSpec, withdraw_secrets
 from harness.lab.lab_file import KEYS_HINT, lab_of
 from harness.lab.transport.base import Runner
-from harness.terminal import clean_json
+from harness.model.disk import STORAGE
+from harness.scenario.scenario import name_for
+from harness.terminal import clean_json, one_line
 from harness.units import format_size
 
 Table = Mapping[str, Any]
@@ -279,3 +287,110 @@ def _describe(offers: Offers, output: Path | None) -> Iterator[str]:
         release = "release a storage or a disk in it: its comments say how" if offers.storages or offers.disks else None
         yield f"  {release or 'name a storage or a disk in it: docs/lab.md explains how'}"
     yield from (f"  {line}" for line in list_next_steps(offers, str(output)))
+
+
+SCENARIO = "quick"
+_PREFERRED = ("lvm-thin", "zvol", "rbd", "lvm", "raw")
+"""What most owners of such a storage use; of the layouts that a storage offers, the first one is measured."""
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class QuickRequest:
+    """What the user requested: the host, and where and how to measure."""
+
+    host: InitRequest
+    storage: str | None
+    """A storage by its name, or a path in it; None for the one with most free space."""
+    host_only: bool
+    vm: str | None
+    """A running VM of the user, into which the disk is plugged; None for a guest of our own."""
+    reports: Path
+    arguments: Sequence[str] = ()
+    """Further arguments for pytest."""
+
+
+def measure_quickly(request: QuickRequest) -> NoReturn:
+    """Choose a storage, write its lab file, and replace this process by the run, whose clean-up then gets all signals.
+
+    Raises ConfigError if the storage is not offered, with what is; LabUnavailable, HostError.
+    """
+    environment = dict(os.environ)  # with the secrets, which this process withdraws from its own
+    wanted = name_directory(request.storage) if request.host.host["kind"] == "local" else request.storage
+    is_path = wanted is not None and wanted.startswith("/")
+    host, offers = inspect_requested(request.host, wanted if is_path else None)
+    if offers.needs_key:
+        raise ConfigError(
+            f"host {request.host.name}: a run needs root's SSH key for the node, because fio runs there, too",
+            hint="name it with --key FILE, or start quick on the node itself",
+        )
+    storage = choose_storage(offers, wanted)
+    if request.vm is not None:
+        host = host | {"guest": {"borrow": request.vm, "reach": "agent"}}
+    lab = request.reports.absolute() / SCENARIO / "lab.toml"
+    text = write_lab_text(request.host.name, host, replace(offers, storages=(storage,)), str(lab))
+    lab_of(tomllib.loads(text), str(lab))
+    lab.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(lab, text)
+    quoted = shlex.quote(str(lab))
+    sys.stdout.write(
+        f"storage {storage.name}: {show(storage.words)}. A run creates only its own volumes there, and removes them.\n"
+        f"all its modes: virt-overhead run --lab={quoted} --profile=smoke -k storage\n"
+        f"if this run is killed: virt-overhead reap --lab={quoted} --yes\n"
+    )
+    sys.stdout.flush()
+    options = [f"--lab={lab}", f"--reports={request.reports.absolute()}", "--profile=smoke", "-q", "--no-header"]
+    options += ["-k", select_cells(storage, host_only=request.host_only), *request.arguments]
+    command = [*PYTEST, *pytest_arguments(Path.cwd(), options)]
+    os.execve(sys.executable, command, environment)
+
+
+def name_directory(wanted: str | None) -> str | None:
+    """A path of this machine as a lab file has it: absolute, without `..`. The name of a storage stays as it is.
+
+    A storage such as `tank/vms` has the form of a relative path, so that begins with a point.
+    """
+    if wanted is None or not wanted.startswith(("/", ".")):
+        return wanted
+    return os.path.realpath(wanted) if ".." in Path(wanted).parts else str(Path(wanted).absolute())
+
+
+def choose_storage(offers: Offers, wanted: str | None) -> StorageOffer:
+    """The storage of this name or place, or the one that has the path; without a wish, the one with most free space.
+
+    Raises ConfigError, which lists what is offered, and why others are not.
+    """
+    if wanted is None:
+        if offers.ready:
+            return max(offers.ready, key=lambda storage: storage.usable_bytes)
+        raise ConfigError(
+            "no storage for virtual machines was found", hint=_list_choices(offers) or "name a directory: quick PATH"
+        )
+    named = [storage for storage in offers.storages if wanted in (storage.name, storage.at)]
+    if named:
+        return replace(named[0], for_vms=True)
+    reasons = [
+        one_line(f"{other.what}: {other.why}") for other in offers.other_storages if f" {wanted} " in f" {other.what} "
+    ]
+    why = "; ".join(reasons) or "the host has no storage of this name, and a directory begins with / or ./"
+    raise ConfigError(f"{one_line(wanted)} cannot be measured: {why}", hint=_list_choices(offers))
+
+
+def _list_choices(offers: Offers) -> str:
+    names = [f"{storage.name} ({show(storage.words)})" for storage in offers.storages[:_MOST_NAMED]]
+    return f"storages that can be measured: {', '.join(names)}" if names else ""
+
+
+def select_cells(storage: StorageOffer, *, host_only: bool) -> str:
+    """The expression for `-k`: the baseline alone, or one layout of the storage.
+
+    Ids begin with the name of the storage, which may be part of the ids of other scenarios.
+    """
+    scenario = SCENARIO if storage.name == STORAGE else name_for(SCENARIO, STORAGE, storage.name)
+    if host_only:
+        return f"{scenario}-host-"
+    layout = next((layout for layout in _PREFERRED if layout in storage.layouts), storage.layouts[0])
+    if layout == "rbd" and storage.key == "storage":
+        # Proxmox VE has the client for a storage, and the mode of the other one is skipped.
+        return f"{scenario}-rbd- or {scenario}-librbd-"
+    return f"{scenario}-{layout}-" + (" and not lvm-thin" if layout == "lvm" else "")

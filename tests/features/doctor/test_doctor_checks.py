@@ -24,10 +24,10 @@ from harness.features.doctor.machine import (
     has_problem,
     look,
 )
+from harness.features.doctor.settings import SettingsRecord, Tunable
 from harness.lab.facts import Acceleration, HostFacts, read_facts
 from harness.lab.hosts import GuestFiles, _probe_acceleration
 from harness.lab.inventory import DiskById
-from harness.lab.lease import SettingsRecord, Tunable
 from harness.lab.transport.local import LocalRunner
 from tests.unit.sysfs_tree import DISK, FACTS, KSM, POLICY, QUEUE, Tree
 

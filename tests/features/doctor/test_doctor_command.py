@@ -16,8 +16,8 @@ import pytest
 from harness.cli import main
 from harness.errors import HostError, LabUnavailable
 from harness.features.doctor.command import DoctorRequest, doctor, format_tuning
+from harness.features.doctor.settings import ChangedSetting, Tuning
 from harness.lab.inventory import HostSpec, Inventory, SshAddress
-from harness.lab.lease import ChangedSetting, Tuning
 from tests.unit.sysfs_tree import DISK, KSM, QUEUE, Tree
 from tests.unit.transport_servers import USER, sshd
 

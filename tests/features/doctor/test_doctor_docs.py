@@ -11,9 +11,9 @@ import pytest
 from harness.cli import main
 from harness.features.doctor.devices import examine
 from harness.features.doctor.machine import HostState, look
+from harness.features.doctor.settings import SettingsRecord, Tunable
 from harness.features.doctor.syncs import examine_syncs
 from harness.lab.facts import HostFacts
-from harness.lab.lease import SettingsRecord, Tunable
 from harness.lab.transport.local import LocalRunner
 from tests.unit.command_docs import read_command
 from tests.unit.sysfs_tree import DISK, FACTS, Tree

@@ -16,8 +16,15 @@ import pytest
 from harness.errors import HostError
 from harness.features.doctor.devices import examine, is_dead
 from harness.features.doctor.machine import HostFinding, Level, list_settings, look
+from harness.features.doctor.settings import (
+    ChangedSetting,
+    SettingsRecord,
+    Tunable,
+    hold_settings,
+    read_settings,
+    restore,
+)
 from harness.lab.inventory import DiskById
-from harness.lab.lease import ChangedSetting, SettingsRecord, Tunable, hold_settings, read_settings, restore
 from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.base import Completed
 from harness.lab.transport.local import LocalRunner

@@ -13,13 +13,13 @@ from typing import cast
 import pytest
 
 from harness.errors import GuestError, HostError
+from harness.features.doctor.settings import find_unsettable, hold_all
 from harness.features.variants import ATTACH_CHANGES, Variant, in_variants
 from harness.guest.protocol import Backup, Guest
-from harness.lab.hosts import Host
 from harness.lab.lab_file import lab_of
 from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.local import LocalRunner
-from harness.measure.session import Guests, find_unsettable, hold_settings_of
+from harness.measure.session import Guests
 from harness.model.attach import Attach
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Arm, Budget, HostSetting, Mode, Place
@@ -276,31 +276,25 @@ def test_a_guest_that_is_booted_in_another_way_is_an_error() -> None:
         guests.of("old")
 
 
-@dataclass
-class _Host:
-    name: str = "here"
-    runner: LocalRunner = field(default_factory=lambda: LocalRunner("host here"))
-
-
 def test_settings_are_held_and_restored(tmp_path: Path) -> None:
     file = tmp_path / "sys/halt_poll_ns"
     file.parent.mkdir()
     file.write_text("200000\n", encoding="utf-8")
     settings = [HostSetting(str(file), "0")]
-    host = cast("Host", _Host())
-    assert find_unsettable(host.runner, settings) is None
-    with hold_settings_of(host, settings, directory=f"{tmp_path}{LEASE_DIRECTORY}"):
+    runner = LocalRunner("host here")
+    assert find_unsettable(runner, settings) is None
+    with hold_all(runner, settings, directory=f"{tmp_path}{LEASE_DIRECTORY}"):
         assert file.read_text(encoding="utf-8") == "0\n"
     assert file.read_text(encoding="utf-8") == "200000\n"
-    assert "cannot be set" in (find_unsettable(host.runner, [HostSetting(str(tmp_path / "none"), "0")]) or "")
+    assert "cannot be set" in (find_unsettable(runner, [HostSetting(str(tmp_path / "none"), "0")]) or "")
 
 
 def test_a_setting_that_the_host_refuses_is_an_error(tmp_path: Path) -> None:
-    host = cast("Host", _Host())
+    runner = LocalRunner("host here")
     gone = HostSetting(str(tmp_path / "sys/none"), "0")
     with (
         pytest.raises(HostError, match="was refused"),
-        hold_settings_of(host, [gone], directory=f"{tmp_path}{LEASE_DIRECTORY}"),
+        hold_all(runner, [gone], directory=f"{tmp_path}{LEASE_DIRECTORY}"),
     ):
         pytest.fail("it was held")
 
