@@ -357,6 +357,8 @@ def _list_jobs(document: object) -> Iterator[Mapping[str, Any]]:
 _YEAR_9999_MS = 253_370_764_800_000
 _EARLY = re.compile(r"fio-3\.([0-9]|1[0-5])(?![0-9])")
 _TIME_OF_NO_FILE = 86400.0
+LATENCY_ROUNDING = 0.05
+"""fio prints latencies as text with few digits, and percentiles as the middle of a bin of its histogram."""
 _ALSO_TERSE = "the file also has fio's terse output of the same jobs (--output-format), which is not used"
 
 
@@ -367,6 +369,17 @@ class LatencySpread(Latency):
     max: Number = 0
     stddev: Number = 0
     percentile: Mapping[str, Number] = {}
+
+    def find_contradiction(self) -> str | None:
+        """Which value is not between the smallest and the largest latency, in words; None if all are.
+
+        fio 3.0 to 3.14 fill the list of percentiles with zeros.
+        """
+        low, high = self.min * (1 - LATENCY_ROUNDING), self.max * (1 + LATENCY_ROUNDING)
+        values = {"mean": self.mean} | {f"percentile {share[:20]}": value for share, value in self.percentile.items()}
+        wrong = (f"{name} = {value:.6g}" for name, value in values.items() if value and not low <= value <= high)
+        name = next(wrong, None) if self.max else None
+        return f"{name}, but min = {self.min:.6g} and max = {self.max:.6g}" if name else None
 
 
 class ReportedDirection(Direction):

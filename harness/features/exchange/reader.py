@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +10,19 @@ from harness.analysis import METRICS, merged
 from harness.analysis.metrics import CompletedIo, read_metrics
 from harness.config.names import LONGEST_NAME
 from harness.errors import MeasurementError
-from harness.features.exchange.document import Document, ReportedDirection, ReportedJob, read_documents
+from harness.features.exchange.document import (
+    LATENCY_ROUNDING,
+    Document,
+    ReportedDirection,
+    ReportedJob,
+    read_documents,
+)
 from harness.features.exchange.section import PLACE, JobSection, check_section, identify_disk, split_sections
 from harness.features.exchange.timeline import Stage, derive_stages, select_final
 from harness.measure.fio import SyncLatency
 from harness.model.counters import Transferred
 from harness.model.job import FioOption, FioSection, FromFile, Job, Rw, Workload
+from harness.untrusted import LARGEST
 
 
 def combine(sections: Sequence[JobSection]) -> Workload:
@@ -117,6 +123,7 @@ _USUAL = frozenset(
     {"ioengine", "direct", "buffered", "size", "runtime", "ramp_time", "norandommap", "randrepeat", "invalidate"}
 )
 """Options that say how long, where and with which system calls a job works, but not what it does."""
+_RESTORE = "restore the file, or measure again"
 _WAITING_ENGINES = frozenset({"sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"})
 
 
@@ -207,7 +214,7 @@ class Point:
             return None
         bins = [syncs.bins for _, syncs in known]
         return SyncLatency(
-            mean=sum(number * syncs.mean for number, syncs in known) / calls,
+            mean=sum(number / calls * syncs.mean for number, syncs in known),
             bins=merged(bins) if all(bins) else {},
             N=calls,
         )
@@ -269,6 +276,8 @@ def derive_points(document: Document, source: str) -> tuple[Point, ...]:
     sections = split_sections(document, source)
     for section in sections:
         _require_possible_times(document, section)
+        for problem in _find_impossible_latencies(section):
+            raise MeasurementError(f"{section.where}: {problem}", hint=_RESTORE)
     signs = {id(section): tuple(check_section(section)) for section in sections}
     stages = derive_stages(sections, source)
     last = max(stage.span.last for stage in stages)
@@ -287,7 +296,25 @@ def _require_possible_times(document: Document, section: JobSection) -> None:
     }
     for name, milliseconds in times.items():
         if milliseconds > document.written * 1000 or (name == "its time" and not milliseconds):
-            raise MeasurementError(f"{section.where}: {name} is impossible", hint="restore the file, or measure again")
+            raise MeasurementError(f"{section.where}: {name} is impossible", hint=_RESTORE)
+
+
+def _find_impossible_latencies(section: JobSection) -> Iterator[str]:
+    """Latencies that cannot be true together: of a file that was changed, or of counters that overflowed."""
+    for side in section.sides:
+        for name, spread in (("clat_ns", side.clat_ns), ("lat_ns", side.lat_ns)):
+            if problem := spread.find_contradiction():
+                yield f"{name} {problem}"
+        if 0 < side.lat_ns.mean < side.clat_ns.mean * (1 - LATENCY_ROUNDING):
+            yield (f"lat_ns mean = {side.lat_ns.mean:.6g}, but clat_ns mean, a part of it, = {side.clat_ns.mean:.6g}")
+    seconds = max((side.runtime for side in section.sides), default=0) / 1000
+    syncs = [entry.sync for entry in section.entries if entry.sync]
+    for sync in syncs:
+        if (number := sum(sync.lat_ns.bins.values())) and abs(number - sync.calls) > 1 + 0.02 * sync.calls:
+            yield f"the histogram of fdatasync has {number} calls, but there were {sync.calls}"
+    syncing = sum(sync.calls * sync.lat_ns.mean for sync in syncs) / 1e9
+    if section.syncs and syncing > 2 * section.depth * seconds:
+        yield f"its calls of fdatasync took {syncing:.6g} s together, but it ran for {seconds:g} s"
 
 
 def _derive_point(document: Document, stage: Stage, last: float, source: str, signs: Sequence[str]) -> Point:
@@ -318,11 +345,13 @@ def _derive_point(document: Document, stage: Stage, last: float, source: str, si
         options_known=document.options_known,
     )
     # Numbers that are valid one by one can still be impossible together.
-    impossible = [name for name, value in point.metrics.items() if not math.isfinite(value)]
+    values = point.own_percentiles | point.metrics
+    most = {name: document.written if METRICS[name].is_latency else LARGEST for name in values}
+    impossible = [name for name, value in values.items() if not value <= most[name]]
     timed = 0 < point.seconds <= document.written
     if impossible or not timed or point.started < 0:
         what = ", ".join(impossible) or ("its start" if timed else "its time")
-        raise MeasurementError(f"{first.where}: {what} is impossible", hint="restore the file, or measure again")
+        raise MeasurementError(f"{first.where}: {what} is impossible", hint=_RESTORE)
     return point
 
 

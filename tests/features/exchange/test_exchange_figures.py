@@ -322,6 +322,33 @@ def test_claims_that_contradict_ios_and_time_are_refused() -> None:
     assert "bw_bytes = 1, but" in refusal(entry(read=claims | {"bw_bytes": 1}))
 
 
+def test_latencies_that_cannot_be_true_together_are_refused() -> None:
+    plain = side(10_000)
+    clat, lat = plain["clat_ns"], plain["lat_ns"]
+
+    def refuse(**changed: Any) -> str:
+        return refusal(entry(read=plain | changed))
+
+    overflowed = clat | {"percentile": clat["percentile"] | {"99.000000": (1 << 32) - 1}}
+    assert "clat_ns percentile 99.000000 = 4.29497e+09, but min = 50000 and max = 500000" in refuse(clat_ns=overflowed)
+    assert "lat_ns mean = 4e+09, but min = 50000" in refuse(lat_ns=lat | {"mean": 4e9})
+    assert "lat_ns mean = 60000, but clat_ns mean, a part of it, = 100000" in refuse(lat_ns=lat | {"mean": 6e4})
+    assert "clat_p50 is impossible" in refuse(clat_ns=clat | {"max": 0, "percentile": {"50.000000": 1e300}})
+    filled = clat | {"percentile": clat["percentile"] | {"0.00": 0}}
+    (point,) = points_of(entry(read=plain | {"clat_ns": filled}))
+    assert point.own_percentiles["clat_p99"] == pytest.approx(300e-6), "fio 3.0 to 3.14 fill the list with zeros"
+
+
+def test_latencies_of_fdatasync_that_contradict_the_other_figures_are_refused() -> None:
+    def refuse(**of_calls: Any) -> str:
+        calls = NO_CALLS | {"mean": 1e6, "N": 5000} | of_calls
+        return refusal(entry(write=side(5000), rw="write", fdatasync=1, sync={"total_ios": 0, "lat_ns": calls}))
+
+    assert "its calls of fdatasync took 21474.8 s together, but it ran for 10 s" in refuse(mean=1 << 32)
+    assert "its calls of fdatasync took inf s together" in refuse(mean=1e308)
+    assert "the histogram of fdatasync has 7 calls, but there were 5000" in refuse(bins={"1000000": 7})
+
+
 def test_a_histogram_that_contradicts_the_other_figures_is_refused() -> None:
     bins = {"50000": 5000, "150000": 5000}
     plain = side(10_000)
