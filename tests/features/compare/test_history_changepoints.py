@@ -18,15 +18,23 @@ def planted(seed: int, n: int, at: int, change: float) -> list[float]:
     return [value + (change if number >= at else 0) for number, value in enumerate(noise(seed, n))]
 
 
-def test_the_statistic_is_the_energy_distance_of_all_pairs() -> None:
-    values = np.random.default_rng(1).normal(size=9)
-    distances = abs(values[:, None] - values[None, :])
-
+@pytest.mark.parametrize("values", [noise(1, 9), [3.0, 1, 1, 2, 3, 3, 1, 2, 2, 1], planted(2, 33, 20, 0.1)])
+def test_the_statistic_is_the_energy_distance_of_all_pairs(values: list[float]) -> None:
     def energy(at: int) -> float:
-        own, other = distances[:at, :at].mean(), distances[at:, at:].mean()
-        return float(at * (9 - at) / 9 * (2 * distances[:at, at:].mean() - own - other))
+        parts = values[:at], values[at:]
+        between, first, last = (
+            np.mean([abs(a - b) for a in one for b in other])
+            for one, other in (parts, (parts[0], parts[0]), (parts[1], parts[1]))
+        )
+        return float(at * (len(values) - at) / len(values) * (2 * between - first - last))
 
-    assert _compute_energies(distances) == pytest.approx([energy(at) for at in range(LEAST, 9 - LEAST + 1)])
+    places = range(LEAST, len(values) - LEAST + 1)
+    assert _compute_energies(np.array(values)) == pytest.approx([energy(at) for at in places])
+
+
+def test_a_change_in_the_middle_of_thousands_of_runs_is_found() -> None:
+    (change,) = change_points(planted(3, 3000, 1800, 0.1))
+    assert abs(change.at - 1800) <= 3
 
 
 def test_at_most_one_in_200_series_without_a_change_has_a_change_point() -> None:
