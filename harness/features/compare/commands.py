@@ -264,8 +264,8 @@ def _show(options: argparse.Namespace, store: Any, cell: str) -> int:
     else:
         sys.stdout.writelines(f"{line}\n" for line in describe_trends(shown))
     if options.openmetrics is not None:
-        from harness.export_formats import format_openmetrics
         from harness.features.compare.trends import make_trend_gauges
+        from harness.features.export_formats import format_openmetrics
 
         write_page(options.openmetrics, format_openmetrics(make_trend_gauges(shown)), option="--openmetrics")
     if options.html is not None:

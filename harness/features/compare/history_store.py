@@ -22,9 +22,9 @@ from pydantic import JsonValue
 
 from harness.analysis import METRICS
 from harness.errors import ConfigError, HarnessError, ResultsError
-from harness.export_formats import TypedColumn, Value, parquet_bytes
 from harness.feature import SessionRuns
 from harness.features.compare.comparability import read_run_facts, read_scenario_facts
+from harness.features.export_formats import TypedColumn, Value, parquet_bytes
 from harness.files import sync, write_atomically
 from harness.report.numbers import count
 from harness.results import MetricRecord, Run, RunStore

@@ -18,10 +18,10 @@ from pydantic import JsonValue
 
 from harness.analysis import Better, fit_slope
 from harness.errors import ConfigError, ResultsError
-from harness.export_formats import Gauge, GaugeSample
 from harness.features.compare import Quantity
 from harness.features.compare.comparability import Effect, judge_effect, list_different_facts
 from harness.features.compare.history_store import HistoryStore
+from harness.features.export_formats import Gauge, GaugeSample
 from harness.untrusted import parse_json, reading
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from typing import Any
 from harness.analysis import METRICS, Verdict, merged
 from harness.analysis.metrics import QUANTILES, Unit
 from harness.errors import ConfigError, MeasurementError, ResultsError
-from harness.export_formats import Gauge, GaugeSample, TypedColumn, Value, format_openmetrics, parquet_bytes
 from harness.features.exchange.document import Document, LatencySpread, ReportedDirection, ReportedJob, read_documents
 from harness.features.exchange.timeline import select_final
+from harness.features.export_formats import Gauge, GaugeSample, TypedColumn, Value, format_openmetrics, parquet_bytes
 from harness.files import read_regular, write_atomically
 from harness.measure.fio import is_ramp
 from harness.model.job import Job

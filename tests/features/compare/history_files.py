@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.export_formats import TypedColumn, parquet_bytes
 from harness.features.compare.history_store import HISTORY_COLUMNS
+from harness.features.export_formats import TypedColumn, parquet_bytes
 
 DAY = 86_400.0
 _NAMED: Sequence[TypedColumn[dict[str, Any]]] = [

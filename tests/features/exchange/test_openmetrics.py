@@ -27,9 +27,9 @@ import pytest
 from harness.analysis import Verdict
 from harness.cli import main
 from harness.config.names import RunId
-from harness.export_formats import Gauge, GaugeSample, format_openmetrics
 from harness.features.compare.trends import Shift, Trend, make_trend_gauges
 from harness.features.exchange.exporting import make_gauges
+from harness.features.export_formats import Gauge, GaugeSample, format_openmetrics
 from harness.results import Run, RunStore
 from harness.signals import wait_until
 from tests.build import synthetic_run
