@@ -132,7 +132,6 @@ _BOOT = (
     '-serial stdio -kernel "$kernel" -initrd "$initramfs" '
     '-append "console=ttyS0 quiet virt_overhead.probe" </dev/null 2>&1'
 )
-_NESTED = "cat /sys/module/kvm_amd/parameters/nested /sys/module/kvm_intel/parameters/nested 2>/dev/null; true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +161,6 @@ def probe(runner: Runner, kernel: str, initramfs: str, qemu: Sequence[str] = ())
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     last = f"; last line printed: {lines[-1][:120]}" if lines else ""
     return Acceleration("tcg", f"/dev/kvm opens, but the guest image did not boot under KVM: QEMU ran for {took}{last}")
-
-
-def nested(runner: Runner) -> bool:
-    """Whether a guest of this machine's KVM may use KVM itself."""
-    return any(word in ("1", "Y") for word in runner.run(["sh", "-c", _NESTED], deadline=10).stdout.split())
 
 
 def probes_file() -> Path:

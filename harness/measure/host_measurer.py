@@ -30,7 +30,7 @@ from harness.measure.platform import LINUX
 from harness.measure.prepare import SetupRequest, open_session_with_reference
 from harness.measure.ran_slices import make_measurements
 from harness.measure.reap import reap, split_by_disks
-from harness.measure.resume import DiskRecords, describe_disks, describe_guests, examine
+from harness.measure.recorder import DiskRecords, describe_disks, describe_guests, examine
 from harness.measure.series import CampaignSpec, LabFound, OpenSession, PreparedGroup, RoundSegment
 from harness.measure.session import Session, SessionFor, find_cached_engine
 from harness.measure.slices import run_timetable

@@ -1,4 +1,4 @@
-"""The records of a run, and its results.json.
+"""The records of a run, also of what it was measured on, and its results.json.
 
 The journal has every measurement as soon as it is made. The file has all of them when the run ends, also by Ctrl-C. In
 between it is written at most so often that this takes WRITING_SHARE of the time, because it is written as a whole.
@@ -7,10 +7,12 @@ between it is written at most so often that this takes WRITING_SHARE of the time
 from __future__ import annotations
 
 import math
+import platform
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib.metadata import version
 from itertools import chain
 from typing import Any
 
@@ -18,10 +20,16 @@ from pydantic import JsonValue
 
 from harness.analysis import CONFIDENCE
 from harness.errors import NotReached, ResultsError
-from harness.feature import FeatureRecords, feature_records, features, is_asked
+from harness.events import Events, Note
+from harness.feature import DiskPrograms, FeatureRecords, feature_records, features, find_brought, is_asked
+from harness.image import Image, ImageSet
+from harness.lab.facts import Described, HealthFound
+from harness.lab.hosts import Host
+from harness.lab.inventory import AnyDisk, DiskById, DiskByStorage, array_of, class_known
 from harness.measure.phases import MEASURE, Phases
 from harness.measure.series import CampaignSpec, LabFound
-from harness.model.disk import DiskRecord, merge_disk_records
+from harness.measure.session import Guests, Session, read_health
+from harness.model.disk import ArrayFacts, DiskFacts, DiskRecord, merge_disk_records
 from harness.model.mode import Budget, Cell, LabKind
 from harness.results import (
     SCHEMA_VERSION,
@@ -321,3 +329,182 @@ class Recorder:
 
 def _find_kind(record: type) -> FeatureRecords:
     return next(of for of in feature_records() if issubclass(record, of.record))
+
+
+_NOT_SHOWN = "not shown by the kernel"
+BUILT_AT = "built_at"
+"""When an image was built: it may have the same files as before, whose digests are compared."""
+
+
+def examine(host: Host, images: ImageSet) -> LabFound:
+    representative, why = host.representative
+    info = LabInfo(host.name, host.spec.kind, host.acceleration.accel, representative, why)
+    return LabFound(info, host.lab_kind, describe_host(host, images))
+
+
+def describe_host(host: Host, images: ImageSet) -> dict[str, JsonValue]:
+    """The provenance of host, images and virt-overhead, as plain JSON values by subject."""
+    versions: dict[str, JsonValue] = {
+        "harness": {"version": version("virt-overhead"), "python": platform.python_version()},
+        "host": dict(host.facts.provenance),
+        "acceleration": {"accel": host.acceleration.accel, "why": host.acceleration.why},
+        "cycles": {"counted": host.cycles.counted, "why": host.cycles.why},
+        "images": {image.name: _describe_image(image) for image in (images.guest, images.emulator, images.lab)},
+    }
+    for feature in features():
+        versions |= feature.provenance(host, images)
+    return versions
+
+
+def describe_disks(at: Session, disks: Sequence[DiskRecord], first: str) -> dict[str, JsonValue]:
+    """Device, I/O scheduler and path of the disks under test, or the storage in use that the volumes are on.
+
+    `first` is the name of the baseline's disk or storage in the lab. The records of the disks have everything else.
+    """
+    if (shared := at.layouts.shared) is not None:
+        bytes_are = {"bytes": shared.how_counted(at.layouts.device)}
+        below = {"disks": ", ".join(shared.disks) or "none of this host"}
+        return {f"disk.{first}": {"storage": shared.words, **shared.facts, **below, **bytes_are}}
+    return {
+        f"disk.{disk.name}": {
+            "device": disk.facts.device,
+            "scheduler": disk.facts.scheduler or _NOT_SHOWN,
+            "path": disk.facts.path or _NOT_SHOWN,
+            **({"network": str(disk.facts.network)} if disk.facts.network else {}),
+        }
+        for disk in disks
+    }
+
+
+def describe_guests(guests: Guests | None) -> dict[str, JsonValue]:
+    """The provenance of the guest, or of the guest of each variant as `guest VARIANT`. Empty without a guest."""
+    if guests is None:
+        return {}
+    return {
+        f"guest {variant}".strip(): {**evidence, **_boot(guests.boot_seconds[variant])}
+        for variant, evidence in guests.evidence.items()
+    }
+
+
+def _boot(seconds: float | None) -> dict[str, JsonValue]:
+    return {} if seconds is None else {"boot_seconds": round(seconds, 1)}
+
+
+def _describe_image(image: Image) -> dict[str, JsonValue]:
+    manifest = image.manifest
+    return {
+        "recipe_digest": manifest.recipe_digest,
+        "suite": manifest.suite,
+        BUILT_AT: manifest.built_at,
+        "kernel": manifest.kernel,
+        "fio": manifest.fio_version,
+        "sha256": {name: record.sha256 for name, record in manifest.files.items()},
+    }
+
+
+class DiskRecords:
+    """The disks of a run on one host. Each note is reported once, also if it applies to several disks."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._reported: set[str] = set()
+        self._at: Session | None = None
+        self._current: tuple[DiskRecord, ...] = ()
+
+    def of(self, at: Session) -> tuple[DiskRecord, ...]:
+        """The disks of this session. What is new about them is reported."""
+        if self._at is not at:
+            self._at, self._current = at, (*_make_records(at), *(_make_records(at.reference) if at.reference else ()))
+            for disk in self._current:
+                for note in disk.notes:
+                    if note not in self._reported:
+                        self._reported.add(note)
+                        self._events(Note(f"disk {disk.name}: {note}"))
+        return self._current
+
+    def afterwards(self) -> tuple[DiskRecord, ...]:
+        """The disks of the current session with their health now as that afterwards."""
+        at = self._at
+        health_now = read_health(at.host, [disk.facts for disk in self._current]) if at is not None else {}
+        return tuple(
+            replace(disk, after=health_now[disk.facts.device].health)
+            for disk in self._current
+            if disk.facts.device in health_now
+        )
+
+
+def find_class_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
+    """A class in the lab file, or assumed from the link, that the host contradicts. It cannot contradict `array`: some
+    controllers show the system a volume like a disk."""
+    known = class_known(disk)
+    if known in (None, "array", facts.disk_class) or facts.disk_class is None or isinstance(disk, DiskByStorage):
+        return
+    origin = f'the lab file says class = "{known}"'
+    if isinstance(disk, DiskById) and disk.disk_class is None:
+        origin = f"its class was assumed to be {known} from its link {disk.id.rpartition('/')[2]}"
+    yield f'{origin}, but the host reports class {facts.disk_class}: set class = "{facts.disk_class}" in the lab file'
+
+
+def find_array_notes(disk: AnyDisk, facts: DiskFacts) -> Iterator[str]:
+    """What the lab file says of an array that the host contradicts, and what is not known of it."""
+    stated = array_of(disk)
+    if stated is None:
+        return
+    array = facts.array or ArrayFacts()
+    if wrong := ", ".join(array.contradictions(stated.facts)):
+        yield f"the lab file says {wrong}, as its host reports: correct `array` in the lab file"
+    if stated.reference and array.completed(stated.facts).shape is None:
+        yield (
+            f"how it scales against {stated.reference} is not known, because its host does not report its level and "
+            "number of disks: set `level` and `disks` of `array` in the lab file"
+        )
+
+
+def find_link_notes(facts: DiskFacts) -> Iterator[str]:
+    """Links that were negotiated below what the device can do: the figures are then those of the slot or cable."""
+    if facts.link is not None and facts.link.is_reduced:
+        yield f"its link is {facts.link}: another slot, port or cable may be faster"
+    if facts.controller is not None and facts.controller.link is not None and facts.controller.link.is_reduced:
+        yield f"the link of its controller {facts.path} is {facts.controller.link}: another slot may be faster"
+
+
+def find_network_notes(facts: DiskFacts) -> Iterator[str]:
+    """What every figure of a disk of another machine contains."""
+    if facts.network is not None:
+        yield (
+            f"it is reached by {facts.network}: each figure, also of the bare host, contains the network and the "
+            "target, and what other machines do with that disk is not visible on this host"
+        )
+
+
+def _make_records(at: Session) -> Iterator[DiskRecord]:
+    host = at.host
+    programs = find_brought(DiskPrograms)
+    with_tool = programs.describe_arrays(host.runner, host.facts, at.disks) if programs else Described(at.disks)
+    members = with_tool.disks
+    for device, name in at.names.items():
+        facts = members.get(device, DiskFacts(device=device))
+        health = at.health.get(device, HealthFound())
+        facts = replace(facts, model=health.model or facts.model, firmware=health.firmware or facts.firmware)
+        below = tuple(_find_below(facts, members))
+        disk = host.spec.target(name)
+        notes = [*find_class_notes(disk, facts), *find_array_notes(disk, facts), *find_link_notes(facts)]
+        notes += find_network_notes(facts)
+        if (stated := array_of(disk)) is not None:
+            array = facts.array.completed(stated.facts) if facts.array else stated.facts
+            facts = replace(facts, disk_class="array", array=array)
+        notes += [note for disk in below for note in find_link_notes(disk)]
+        notes += [why for why in (with_tool.notes.get(device), health.why) if why is not None]
+        yield DiskRecord(name=name, facts=facts, below=below, before=health.health, notes=tuple(notes))
+
+
+def _find_below(disk: DiskFacts, disks: Mapping[str, DiskFacts]) -> Iterator[DiskFacts]:
+    """The disks at the bottom, on which the disk is, each once. Volumes between them are left out."""
+    waiting, seen = list(disk.members), {disk.device}
+    for name in waiting:
+        if name in seen or name not in disks:
+            continue
+        seen.add(name)
+        if not disks[name].members:
+            yield disks[name]
+        waiting += disks[name].members

@@ -253,11 +253,6 @@ class Kind(FileValue):
         return False
 
     @property
-    def keeps_trims(self) -> bool:
-        """Whether trims may end in it, and not reach what it lies on."""
-        return self.is_file
-
-    @property
     def writes_later(self) -> bool:
         """Whether some of what a write needs is written seconds later, when another arm may run."""
         return False

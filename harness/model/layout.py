@@ -188,10 +188,6 @@ class LvmThin(Encryptable):
     has_snapshots: ClassVar[bool] = True
 
     @property
-    def keeps_trims(self) -> bool:
-        return True
-
-    @property
     def requirements(self) -> Iterator[Requirement]:
         yield from _LVM
         yield Tools(("thin_check",), "the tools of thin pools are", "thin-provisioning-tools")
@@ -398,10 +394,6 @@ class Zvol(OnZfs):
     @property
     def record_bytes(self) -> int:
         return self.volblocksize
-
-    @property
-    def keeps_trims(self) -> bool:
-        return True
 
     @property
     def expected(self) -> Effective:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.config.names import RunId
 from harness.lab.inventory import AnyDisk, DiskByFile, DiskById, DiskByStorage
-from harness.measure.resume import find_class_notes, find_link_notes, find_network_notes
+from harness.measure.recorder import find_class_notes, find_link_notes, find_network_notes
 from harness.measure.series import LabFound, PreparedGroup
 from harness.model.disk import (
     Controller,

@@ -18,7 +18,7 @@ from harness.lab.hosts import Host
 from harness.lab.inventory import DiskByFile, HostSpec
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, open_session
-from harness.measure.resume import DiskRecords, describe_disks
+from harness.measure.recorder import DiskRecords, describe_disks
 from harness.model.attach import Attach
 from harness.model.base import Device
 from harness.model.layout import Lvm

@@ -22,7 +22,7 @@ from harness.lab.lab_file import load_lab
 from harness.measure.host_measurer import _find_notes, _find_uncounted
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, open_session
-from harness.measure.resume import describe_disks
+from harness.measure.recorder import describe_disks
 from harness.measure.series import NothingToCompare
 from harness.measure.session import Session
 from harness.model.attach import Attach

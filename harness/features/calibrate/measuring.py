@@ -24,7 +24,7 @@ from harness.layout import BlockSource
 from harness.measure.host_measurer import SessionMeasurer
 from harness.measure.phases import Pauses, Phases
 from harness.measure.prepare import SetupRequest, open_session
-from harness.measure.resume import examine
+from harness.measure.recorder import examine
 from harness.measure.series import LabFound, Measurer, Policy, PreparedGroup, Round, SeriesEngine
 from harness.measure.session import Session
 from harness.model.attach import Attach

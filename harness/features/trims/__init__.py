@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from harness.feature import Feature, Subject
 from harness.model.attach import Attach, Attachment
 from harness.model.job import Job
+from harness.model.layout import LvmThin, Zvol
 from harness.model.mode import Arm, Cell, Place
 from harness.scenario.scenario import Scenario
 from harness.units import format_size
@@ -104,7 +105,7 @@ def explain_faster(cell: CellRecord) -> str | None:
     layout = cell.mode_detail.layout
     return (
         f"its trims end in the layout {layout.kind}, and those of the host reach the disk"
-        if layout.keeps_trims
+        if layout.is_file or isinstance(layout, LvmThin | Zvol)
         else None
     )
 

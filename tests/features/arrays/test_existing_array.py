@@ -26,7 +26,7 @@ from harness.lab.lab_file import load_lab
 from harness.measure.host_measurer import measure_timetable
 from harness.measure.phases import Phases
 from harness.measure.prepare import SetupRequest, open_session_with_reference
-from harness.measure.resume import DiskRecords, find_array_notes
+from harness.measure.recorder import DiskRecords, find_array_notes
 from harness.measure.series import RoundSegment
 from harness.model.attach import Attach
 from harness.model.base import Device
