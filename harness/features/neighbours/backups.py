@@ -16,7 +16,7 @@ from harness.errors import GuestError
 from harness.guest.proxmox import parse_drive, read_token
 from harness.guest.proxmox.client import Client, Expected, PveError
 from harness.guest.proxmox.disk_users import require_same_node
-from harness.guest.proxmox.layouts import require_room
+from harness.guest.proxmox.layouts import FILE_STORAGES, require_room
 from harness.guest.proxmox.machine import VirtualMachine
 from harness.lab.created import CreationLog, Entry, Removal, Thing
 from harness.lab.guard import created
@@ -135,6 +135,11 @@ def refuse_on_node(client: Client, rules: GuestRules, mode: Mode) -> str | None:
     if entry is None or "backup" not in str(entry.get("content", "")).split(","):
         what = "does not exist there" if entry is None else "does not accept backups"
         return f"storage {rules.backup_storage} {what}: name another one as {key}"
+    if (kind := entry["type"]) not in FILE_STORAGES:
+        return (
+            f"storage {rules.backup_storage} is of type {kind}, on which the node does not show the free space: name "
+            f"one of type {', '.join(FILE_STORAGES)} as {key}"
+        )
     for path, privilege in (("/vms", _BACKUP), (f"/storage/{rules.backup_storage}", _SPACE)):
         if privilege not in client.privileges(path):
             return f"{client.spec.who} lacks {privilege} on {path}, which vzdump needs: docs/proxmox.md has the roles"

@@ -31,6 +31,7 @@ from harness.model.mode import Arm, Place
 from harness.scenario.timetable import VZDUMP_LEAD, waiting
 from pve_double.executor.memory import MemoryExecutor
 from pve_double.state import Node
+from pve_double.storage.volumes import Storage
 from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.proxmox_shell import NodeShell, PlayedShell
 from tests.unit.test_proxmox_backend import (
@@ -196,6 +197,17 @@ def test_without_a_storage_for_backups_the_mode_is_skipped_with_the_remedy(
     ours = hypervisor(client, iso, shell, rules)
     assert said in (ours.unsupported_by_host(BACKED_UP, STORED) or "")
     assert hypervisor(client, iso, shell, WITH_STORAGE).unsupported_by_host(BACKED_UP, STORED) is None
+
+
+def test_a_proxmox_backup_server_is_refused_with_the_storages_that_can_be_used(
+    client: Client, node: Node, iso: Path, shell: NodeShell
+) -> None:
+    node.store.storages["pbs"] = Storage("pbs", "pbs", frozenset({"backup"}), 1 << 40)
+    ours = hypervisor(client, iso, shell, replace(RULES, backup_storage="pbs"))
+    assert ours.unsupported_by_host(BACKED_UP, STORED) == (
+        "storage pbs is of type pbs, on which the node does not show the free space: name one of type dir, nfs, cifs, "
+        "cephfs, btrfs as host.node1.guest.backup_storage"
+    )
 
 
 @pytest.mark.parametrize("lacking", ["VM.Backup", "Datastore.AllocateSpace"])
