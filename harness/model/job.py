@@ -210,7 +210,8 @@ _WORKLOAD = re.compile(
     r"(?:-nj(?P<numjobs>[0-9]{1,15}))?(?:-r(?P<reads>[0-9]{1,15}))?(?:-i(?P<rate>[0-9]{1,15}))?(?P<buffered>-buffered)?"
 )
 _GRAMMAR = (
-    "PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS][-buffered], for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
+    "PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS][-buffered], for example randread-4k, randrw-8k-r67 or randread-4k-i1000 "
+    "(the depth is iodepth of [profile.NAME]); a named workload, for example wal or cdm8; or a file NAME.fio"
 )
 _LARGEST_BS = 16 * 1024**2
 _LARGEST_RATE = 10_000_000

@@ -254,7 +254,8 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw, seqtrim, 
             "randread",
             (
                 'workloads[0] = "randread": not a workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS]'
-                "[-buffered], for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
+                "[-buffered], for example randread-4k, randrw-8k-r67 or randread-4k-i1000 (the depth is iodepth of "
+                "[profile.NAME]); a named workload, for example wal or cdm8; or a file NAME.fio"
             ),
         ),
         (
@@ -331,7 +332,8 @@ ALL_PATTERNS = "seqread, seqwrite, seqrw, randread, randwrite, randrw, seqtrim, 
             "randread-\u0664k",  # a digit all the same, to Python
             (
                 'workloads[0] = "randread-\u0664k": not a workload; allowed: PATTERN-BS[-njNUMJOBS][-rREADS][-iIOPS]'
-                "[-buffered], for example randread-4k, randrw-8k-r67 or randread-4k-i1000"
+                "[-buffered], for example randread-4k, randrw-8k-r67 or randread-4k-i1000 (the depth is iodepth of "
+                "[profile.NAME]); a named workload, for example wal or cdm8; or a file NAME.fio"
             ),
         ),
         (
@@ -478,6 +480,14 @@ def test_a_mistake_in_a_table_is_reported_with_key_and_value(tmp_path: Path, tab
                 'attach.bus = "virtio-blck": allowed: virtio-blk, virtio-scsi, sata, ide, nvme, lsi, '
                 "megasas, pvscsi "
                 '(did you mean "virtio-blk"?)'
+            ),
+        ),
+        (
+            'kind = "raw"',
+            'bus = "scsi"',
+            (
+                'attach.bus = "scsi": allowed: virtio-blk, virtio-scsi, sata, ide, nvme, lsi, megasas, pvscsi '
+                '(did you mean "virtio-scsi"?)'
             ),
         ),
         (
