@@ -31,14 +31,11 @@ def choices(word: str, allowed: Iterable[str]) -> str:
 
 
 def near(word: str, names: Iterable[str], similarity: float = 0.6) -> str:
-    """For example ` (did you mean "lvm"?)`. Empty if no name is like the word.
-
-    A name that has the word between hyphens comes first: `scsi` of Proxmox VE and libvirt is virtio-scsi, not pvscsi.
-    """
-    known, lower = list(names), word.lower()
-    similar = difflib.get_close_matches(lower, known, n=1, cutoff=similarity)
-    matches = [name for name in known if lower in name.split("-")] or similar
-    return f' (did you mean "{matches[0]}"?)' if matches else ""
+    """For example ` (did you mean "lvm"?)`: a name with the word between hyphens, else a similar one. Else empty."""
+    known = list(names)
+    likely = [name for name in known if word.lower() in name.split("-")]
+    likely += difflib.get_close_matches(word.lower(), known, n=1, cutoff=similarity)
+    return f' (did you mean "{likely[0]}"?)' if likely else ""
 
 
 def plain_name(name: str) -> str:

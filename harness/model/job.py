@@ -510,10 +510,7 @@ def parse_workload(text: str) -> Workload:
     if match["buffered"] is None:
         return Workload(PATTERNS[pattern], bs, numjobs, read_share, rate)
     if has_writes(PATTERNS[pattern]):
-        raise ValueError(
-            "buffered writes end in memory, so they measure no disk; allowed: buffered reads, or wal-buffered, which "
-            "flushes after each write"
-        )
+        raise ValueError("buffered writes end in memory; allowed: buffered reads, or wal-buffered, which flushes each")
     # A read of the page cache has no queue.
     return Workload(PATTERNS[pattern], bs, numjobs, read_share, rate, iodepths=(1,), buffered=True)
 

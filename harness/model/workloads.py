@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -19,7 +18,7 @@ from pydantic import (
     create_model,
 )
 
-from harness.config.names import choices
+from harness.config.names import choices, near
 from harness.errors import ConfigError
 from harness.model.job import PATTERNS, BlockShare, Bursts, Rw, Workload, has_trims, parse_workload
 from harness.model.values import (
@@ -247,7 +246,7 @@ def parse_workloads(text: str, files: FioFiles = MappingProxyType({})) -> tuple[
         return (parse_workload(text),)
     except ValueError:
         names = list(list_workload_names())
-        if text.partition("-")[0] not in PATTERNS and difflib.get_close_matches(text.lower(), names, n=1):
+        if text.partition("-")[0] not in PATTERNS and near(text, names):
             raise ValueError(f"no such workload; {choices(text, names)}, or a pattern such as randread-4k") from None
         raise
 
