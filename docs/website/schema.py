@@ -18,7 +18,7 @@ from harness.results.store import list_kernel_keys, make_stored_adapter
 
 
 class DescribedSchema(GenerateJsonSchema):
-    """Describes each key by the text below its field."""
+    """Describes each key by the text below its field, and says that no other key is allowed."""
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         return _describe(super().dataclass_schema(schema), schema["cls"])
@@ -31,6 +31,8 @@ def _describe(json_schema: JsonSchemaValue, record: type) -> JsonSchemaValue:
     for key, text in read_field_docs(record).items():
         if key in json_schema.get("properties", {}):
             json_schema["properties"][key].setdefault("description", text)
+    # Versions of pydantic differ in whether they say so of a record without a configuration of its own.
+    json_schema.setdefault("additionalProperties", False)
     return json_schema
 
 
