@@ -17,7 +17,7 @@ from harness.config.problems import shown
 from harness.feature import ArrayMaker, find_brought
 from harness.model.attach import ATTACH_OPTIONS, LUN, Attach, Attachment
 from harness.model.base import Device, Md
-from harness.model.layout import Layout, OnFilesystem, OnZfs, Qcow2
+from harness.model.layout import Layout, OnFilesystem, Qcow2
 from harness.model.mode import Budget, Cell, LabKind, Mode
 from harness.model.values import format_field
 from harness.scenario.plan import expand
@@ -53,18 +53,6 @@ def find_vfio_problems(attach: object) -> Iterator[str]:
         for key in sorted(set(attach) - {"device"}):
             why = "because the guest's own driver does all the work"
             yield describe_conflict(f"attach.{key}", 'attach.device = "vfio"', why, "device alone, or device disk")
-
-
-def find_cache_problems(mode: Mode) -> Iterator[str]:
-    """A declared cache where the host does not see the guest's I/O."""
-    if mode.cached and mode.attach is not None and not mode.attach.host_counts:
-        why = "because the guest's I/O passes no cache of the host"
-        yield describe_conflict("cached", f'attach.device = "{mode.attach.device}"', why, "device disk, or no cached")
-    if isinstance(mode.layout, OnZfs) and mode.layout.primarycache == "all" and not mode.cached:
-        why = "because ZFS then serves reads from memory (ARC), which is to be declared"
-        yield describe_conflict(
-            'layout.primarycache = "all"', "no cached", why, "cached = true, or primarycache metadata"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,6 @@ from harness.model.mode import Budget, Mode
 from harness.model.values import Flag, Rate, TomlTable
 from harness.model.workloads import PROFILE_TABLE, PROFILES, WorkloadList, is_fio_file, parse_workloads
 from harness.scenario.legality import (
-    find_cache_problems,
     find_mode_problems,
     find_reference_problems,
     find_scenario_problems,
@@ -91,7 +90,6 @@ def _require_consistent(data: Any, handler: ValidatorFunctionWrapHandler) -> Any
         table = handler(data)
         mode = _make_mode("", table)
         problems += find_mode_problems(mode.layout, table.attach, frozenset(_keys(data)))
-        problems += find_cache_problems(mode)
         problems += (problem for keys in list_brought(ModeKeys) for problem in keys.find_problems(mode, table))
     if problems:
         raise ValueError("\n".join(problems))

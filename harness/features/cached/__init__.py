@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from harness.analysis import Samples
 from harness.feature import Feature, Subject
 from harness.model.mode import Cell, Place
+from harness.scenario.legality import describe_conflict
+from harness.scenario.scenario import Scenario
 from harness.units import format_size
 
 if TYPE_CHECKING:
@@ -181,9 +183,19 @@ def describe_state(cached: CachedRecord) -> Iterator[str]:
         yield "declared as cached, but memory served nothing: remove cached = true, or use a cache"
 
 
+def find_uncached(scenario: Scenario) -> Iterator[str]:
+    """Modes that declare a cache where the host does not see the guest's I/O."""
+    for mode in dict.fromkeys(mode.base or mode for mode in scenario.modes):
+        if mode.cached and mode.attach is not None and not mode.attach.host_counts:
+            device = f'attach.device = "{mode.attach.device}"'
+            why = "because the guest's I/O passes no cache of the host"
+            yield f"mode.{mode.name}: {describe_conflict('cached', device, why, 'device disk, or no cached')}"
+
+
 FEATURE = Feature(
     name="cached",
     subject=Subject(in_cell=lambda cell, _slices: cell.mode.cached, in_record=lambda cell: cell.is_cached),
+    find_problems=find_uncached,
     measure=measure_cached,
     find_notes=find_change,
     annotate=annotate,

@@ -17,6 +17,8 @@ from harness.feature import Feature, FeatureLayer, FeatureRecords, FeatureStorag
 from harness.files import read_script
 from harness.lab.inventory import StorageKind
 from harness.model.layout import OnZfs, Zvol
+from harness.scenario.legality import describe_conflict
+from harness.scenario.scenario import Scenario
 from harness.units import format_size
 
 if TYPE_CHECKING:
@@ -81,6 +83,16 @@ def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
             yield cell.id, f"its pool ({shape}) is not as it should be: {', '.join(wrong)}"
 
 
+def find_undeclared_caches(scenario: Scenario) -> Iterator[str]:
+    """Modes that ZFS serves from memory, without saying so."""
+    for mode in dict.fromkeys(mode.base or mode for mode in scenario.modes):
+        if isinstance(mode.layout, OnZfs) and mode.layout.primarycache == "all" and not mode.cached:
+            why = "because ZFS then serves reads from memory (ARC), which is to be declared"
+            allowed = "cached = true, or primarycache metadata"
+            conflict = describe_conflict('layout.primarycache = "all"', "no cached", why, allowed)
+            yield f"mode.{mode.name}: {conflict}"
+
+
 FEATURE = Feature(
     name="zfs",
     subject=Subject(
@@ -104,6 +116,7 @@ FEATURE = Feature(
             on_node=NodeStorage(refuse=_refuse_block_size),
         ),
     ),
+    find_problems=find_undeclared_caches,
     list_things=lambda: (volumes.Pool, volumes.StoredDataset),
     read_volume=lambda runner, layout, path: volumes.read_zfs(runner, path) if isinstance(layout, OnZfs) else None,
     annotate=annotate,
