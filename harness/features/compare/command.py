@@ -11,7 +11,6 @@ import hashlib
 import re
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -26,6 +25,7 @@ from harness.features.compare.records import ComparisonOutcome, RunComparison, c
 from harness.features.compare.words import comparison_markdown, describe_outcome, explain_ruled_out, print_comparison
 from harness.files import write_atomically, write_page
 from harness.results import Run, RunStore
+from harness.signals import run_within
 from harness.terminal import clean_json, hide_password_of, hide_passwords
 
 if TYPE_CHECKING:
@@ -175,7 +175,12 @@ def fetch_run(url: str, reports: Path) -> RunStore:
     Raises ConfigError, without the password of the URL, if there is none that can be read.
     """
     shown = hide_passwords(url, is_url=True)
-    content = _download(url, shown)
+    try:
+        content = run_within(_WHOLE_SECONDS, lambda: _download(url, shown))
+    except TimeoutError:
+        raise ConfigError(
+            f"{shown}: has not arrived after {_WHOLE_SECONDS} s", hint="fetch the file another way, and name its path"
+        ) from None
     directory = reports / _FETCHED / hashlib.sha256(content).hexdigest()[:16]
     path = directory / "results.json"
     _write(path, content, reports)
@@ -196,7 +201,6 @@ def _download(url: str, shown: str) -> bytes:
     import requests  # noqa: PLC0415 - half a second, for URLs only
 
     content = bytearray()
-    deadline = time.monotonic() + _WHOLE_SECONDS
     try:
         with requests.get(url, timeout=(_CONNECT_SECONDS, _READ_SECONDS), stream=True) as answer:
             answer.raise_for_status()
@@ -206,8 +210,6 @@ def _download(url: str, shown: str) -> bytes:
                     raise ConfigError(
                         f"{shown}: is larger than {_MOST_FETCHED >> 20} MiB, which is too large for a results.json"
                     )
-                if time.monotonic() > deadline:
-                    raise ConfigError(f"{shown}: has not arrived after {_WHOLE_SECONDS} s")
     except (requests.RequestException, ValueError) as error:
         hint = "name the URL of a results.json, for example https://host/reports/RUN-ID/results.json"
         raise ConfigError(f"{shown}: cannot be read: {hide_password_of(url, str(error))}", hint=hint) from error

@@ -27,6 +27,7 @@ from harness.report.numbers import count
 from harness.results import Run, RunStore
 from harness.results.records import FIO_FILES
 from harness.results.store import make_stored_adapter, to_stored
+from harness.signals import run_within
 from harness.terminal import hide_password_of, hide_passwords, one_line
 from harness.units import format_size
 from harness.untrusted import parse_json
@@ -275,7 +276,7 @@ def _list_differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
         yield place
 
 
-_CONNECT_SECONDS, _ANSWER_SECONDS = 10, 120
+_CONNECT_SECONDS, _ANSWER_SECONDS, _WHOLE_SECONDS = 10, 120, 600
 _MOST_SHOWN = 300
 """Bytes of an answer that are shown."""
 FORM = "about.toml"
@@ -335,12 +336,24 @@ def post_document(url: str, text: str) -> str:
     _require_web_server(url)
     headers = {"Content-Type": "application/json", "User-Agent": f"virt-overhead/{version('virt-overhead')}"}
     limits = (_CONNECT_SECONDS, _ANSWER_SECONDS)
-    try:
+
+    def send() -> tuple[int, str, str]:
         with requests.post(
             url, data=text.encode(), headers=headers, timeout=limits, allow_redirects=False, stream=True
         ) as answer:
-            first = next(answer.iter_content(_MOST_SHOWN), b"").decode(errors="replace").strip()
-            status, place = answer.status_code, answer.headers.get("Location", "")
+            try:
+                first = next(answer.iter_content(_MOST_SHOWN), b"").decode(errors="replace").strip()
+            except requests.RequestException:
+                first = "with a text that cannot be read"  # The status is what counts.
+            return answer.status_code, answer.headers.get("Location", ""), first
+
+    try:
+        status, place, first = run_within(_WHOLE_SECONDS, send)
+    except TimeoutError:
+        raise ConfigError(
+            f"--post: the server has not answered after {_WHOLE_SECONDS} s, so it is not known whether it has the run",
+            hint="ask who runs the server, or write the document with --share FILE and send it yourself",
+        ) from None
     except (requests.RequestException, ValueError) as error:
         raise ConfigError(
             f"--post: nothing was stored: {hide_password_of(url, str(error))}",

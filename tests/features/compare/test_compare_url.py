@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -118,3 +121,19 @@ def test_a_directory_that_cannot_be_written_is_named(
     (tmp_path / "fetched").write_text("a file")
     assert main(["compare", f"--reports={tmp_path}", f"{server}/results.json", str(STORED)]) == 1
     assert f"check that this user may write to {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def drip(request: Handler) -> None:
+        with contextlib.suppress(OSError):
+            request.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                request.wfile.write(b" ")
+                time.sleep(0.05)
+
+    monkeypatch.setattr(Handler, "do_GET", drip)
+    monkeypatch.setattr(import_module("harness.features.compare.command"), "_WHOLE_SECONDS", 0.5)
+    assert main(["compare", f"--reports={tmp_path}", f"{server}/results.json", str(STORED)]) == 2
+    assert "results.json: has not arrived after 0.5 s\n  -> fetch the file another way" in capsys.readouterr().err

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +17,7 @@ import pytest
 from harness.cli import main
 from harness.config.names import RunId
 from harness.errors import ConfigError
+from harness.features.exchange import sharing
 from harness.features.exchange.sharing import (
     ShareRequest,
     find_entry_problems,
@@ -194,6 +197,30 @@ def test_identities_are_sent_only_if_they_are_asked_for(
     assert "everything in it, with names, serial numbers" in capsys.readouterr().out
     assert main(["export", str(stored), "--identities"]) == 2
     assert "--identities: nothing is shared" in capsys.readouterr().err
+
+
+def test_an_answer_that_cannot_be_read_does_not_hide_that_the_run_was_accepted(
+    stored: Path, url: str, receiver: type[Receiver]
+) -> None:
+    receiver.answer = (201, {"Content-Encoding": "gzip"}, b"not gzip")
+    *_, last = share_run(RunStore.open(stored), ShareRequest(url=url))
+    assert last == "the server answered 201 with a text that cannot be read"
+
+
+def test_a_server_that_never_ends_its_answer_is_given_up(
+    stored: Path, url: str, receiver: type[Receiver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drip(request: Receiver) -> None:
+        with contextlib.suppress(OSError):
+            request.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            while True:
+                request.wfile.write(b"x")
+                time.sleep(0.05)
+
+    monkeypatch.setattr(receiver, "do_POST", drip)
+    monkeypatch.setattr(sharing, "_WHOLE_SECONDS", 0.5)
+    with pytest.raises(ConfigError, match=r"has not answered after 0\.5 s, so it is not known whether it has the run"):
+        list(share_run(RunStore.open(stored), ShareRequest(url=url)))
 
 
 @pytest.mark.parametrize(
