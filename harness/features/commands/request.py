@@ -1,13 +1,16 @@
-"""What a scenario may ask of a command, how its figure is read, and the record. Pure."""
+"""What a scenario may ask of a command, how its figure is read, and the record."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, Strict
@@ -112,7 +115,8 @@ class OwnFigure(FileValue):
         """The figure. Raises ValueError, which says what is wrong."""
         text: Any = seconds
         if self.regex is not None:
-            text = self._find_match(output)[1]
+            begin, end = self._find_group(output)
+            text = output[begin:end] if begin >= 0 else None
         elif self.json is not None:
             text = _find_in_json(output, self.json)
         try:
@@ -127,29 +131,63 @@ class OwnFigure(FileValue):
         """What follows the number of the last match, perhaps after a blank: `k` of "12.5k", `MB/s`; may be empty."""
         if self.regex is None:
             return ""
-        follows = _SUFFIX.match(output, self._find_match(output).end(1))
+        follows = _SUFFIX.match(output, self._find_group(output)[1])
         return follows[0].strip() if follows is not None else ""
 
-    def _find_match(self, output: str) -> re.Match[str]:
-        """The last match. Raises ValueError without one, or if its group is only a part of a number.
+    def _find_group(self, output: str) -> tuple[int, int]:
+        """Where the group of the last match is. Raises ValueError without one, or if it is only a part of a number.
 
         `([0-9.]+) MB/s` takes 234.5 of "1,234.5 MB/s": the rest of the number is outside of the match.
         """
-        match = None
-        for match in re.finditer(self.regex or "", output, re.MULTILINE):  # noqa: B007 - the last one counts
-            pass
-        if match is None:
+        last = _find_last_match(self.regex or "", output)
+        if last is None:
             raise ValueError(f"nothing in the output matches {shown(self.regex)}")
-        begin, end = match.span(1)
-        before = _PART_BEFORE.search(output, max(begin - _LONGEST_NUMBER, 0), begin) if begin == match.start() else None
-        after = _PART_AFTER.match(output, end, end + _LONGEST_NUMBER) if end == match.end() else None
-        if begin < end and (before or after):
-            whole = f"{before[0] if before else ''}{match[1]}{after[0] if after else ''}"
+        (start, stop), (begin, end) = last
+        before = _PART_BEFORE.search(output, max(begin - _LONGEST_NUMBER, 0), begin) if begin == start else None
+        after = _PART_AFTER.match(output, end, end + _LONGEST_NUMBER) if end == stop else None
+        if 0 <= begin < end and (before or after):
+            part = output[begin:end]
+            whole = f"{before[0] if before else ''}{part}{after[0] if after else ''}"
             raise ValueError(
-                f"{shown(match[1][:60])} is only a part of {shown(whole[:60])}; let the regular expression match what "
+                f"{shown(part[:60])} is only a part of {shown(whole[:60])}; let the regular expression match what "
                 "is around its group, too"
             )
-        return match
+        return begin, end
+
+
+_SEARCH_SECONDS = 20
+_SEARCH = """
+import json, re, sys
+regex, output = json.load(sys.stdin)
+last = None
+for match in re.finditer(regex, output, re.MULTILINE):
+    last = match.span(), match.span(1)
+print(json.dumps(last))
+"""
+
+
+@lru_cache(maxsize=1)
+def _find_last_match(regex: str, output: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Where the last match and its group are; None without one. Raises ValueError if the search does not end.
+
+    It is a process of its own: some expressions take longer than anyone waits, and nothing else can end them.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _SEARCH],
+            input=json.dumps([regex, output]),
+            capture_output=True,
+            text=True,
+            timeout=_SEARCH_SECONDS,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise ValueError(
+            f"{shown(regex)} takes more than {_SEARCH_SECONDS} s to search the output: avoid a repetition within a "
+            "repetition, as in `(?:a+)+`"
+        ) from None
+    last = json.loads(done.stdout)
+    return None if last is None else (tuple(last[0]), tuple(last[1]))
 
 
 _LONGEST_NUMBER = 40

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,6 +65,13 @@ def test_what_was_counted_beside_a_run_is_read() -> None:
     run = read_run("0 2.50 4125.83 4 12 1048576 4096 8192\n", OwnFigure(), "it", 30)
     assert (run.loops, run.cpus, run.written, run.fetched, run.read) == (4125.83, 4, 1 << 20, 4096, 8192)
     assert read_run("0 2.50 - 4 0\n", OwnFigure(), "it", 30).loops is None
+
+
+def test_an_expression_whose_search_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[OwnFigure.__module__], "_SEARCH_SECONDS", 2)
+    endless = OwnFigure(regex=r"(?:[a-z]+ ?)+=([0-9]+)")
+    with pytest.raises(CommandFailed, match="takes more than 2 s to search the output: avoid a repetition within a"):
+        read_run(f"0 1.00\n{'no figure in this line ' * 20}\n", endless, "it", 30)
 
 
 @pytest.mark.parametrize(
