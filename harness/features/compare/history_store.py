@@ -101,6 +101,8 @@ HISTORY_COLUMNS: tuple[TypedColumn[HistoryRow], ...] = (
 """The columns of the history, in their order."""
 
 
+_YEAR_2000 = 946_684_800.0
+"""A machine without a battery for its clock begins in 1970, or when its firmware was made."""
 _EXTRA = "history"
 _AS_ADDED = "each .parquet file there must be one that `virt-overhead history add` wrote, with its name"
 _WRONG = """
@@ -155,11 +157,13 @@ class HistoryStore:
                 f"run {run.run.id} is not complete ({run.run.status}), so it is not added to the history",
                 hint=f"complete it: add --resume={store.path} to the command that measured it",
             )
-        if run.run.started > time.time() + CLOCKS_DIFFER_SECONDS:
+        future = run.run.started > time.time() + CLOCKS_DIFFER_SECONDS
+        if future or run.run.started < _YEAR_2000:
             began = time.strftime("%Y-%m-%d", time.gmtime(run.run.started))
+            when, place = ("in the future", "newest") if future else ("by a clock that was not set", "oldest")
             raise ConfigError(
-                f"run {run.run.id} began on {began}, in the future, so it is not added to the history: it would stay "
-                "the newest run",
+                f"run {run.run.id} began on {began}, {when}, so it is not added to the history: it would stay the "
+                f"{place} run",
                 hint="set the clock of the machine that measured it, or of this one, whichever is wrong; measure again",
             )
         digest = hashlib.sha256(content).hexdigest()

@@ -135,6 +135,12 @@ def test_a_run_of_a_clock_that_was_wrong_does_not_stay_the_newest_one() -> None:
     assert not Path("history").exists()
 
 
+def test_a_run_of_a_clock_that_was_not_set_does_not_stay_the_oldest_one() -> None:
+    run = replayed(1)
+    with pytest.raises(ConfigError, match="began on 1970-01-01, by a clock that was not set, so it is not added"):
+        HistoryStore.at("history").add(stored(replace(run, run=replace(run.run, started=60.0, finished=90.0))), {})
+
+
 def test_many_machines_add_at_the_same_time_and_one_run_is_added_once() -> None:
     stores = [stored(replayed(number), reports=f"machine{number}") for number in range(4)]
     with ThreadPoolExecutor(8) as pool:
