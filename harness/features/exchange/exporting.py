@@ -511,6 +511,12 @@ def export_run(request: ExportRequest) -> list[str]:
         )
     store = RunStore.open(request.run)
     run = store.read_results()
+    _check_targets(store, [path for path in (*of_slices, request.openmetrics) if path is not None])
+    if any(of_slices) and not store.journal_path.exists():
+        raise ResultsError(
+            f"{store.journal_path} does not exist, so there are no measurements to export",
+            hint="restore it from a backup; --openmetrics and --share need results.json only",
+        )
     done = []
     if request.openmetrics is not None:
         with _report_failures(request.openmetrics):
@@ -534,6 +540,16 @@ def export_run(request: ExportRequest) -> list[str]:
         void = dict.fromkeys(row.cell.id for row in rows if row.void and row.cell)
         done += [f"{cell} is void: left out of the files for fio-plot" for cell in void]
     return done
+
+
+def _check_targets(store: RunStore, paths: Sequence[Path]) -> None:
+    """Raises ConfigError if a form would replace another one, or the run itself."""
+    whole = [path.resolve() for path in paths]
+    for path, real in zip(paths, whole, strict=True):
+        if whole.count(real) > 1:
+            raise ConfigError(f"{path} is given for two forms, and one would replace the other", hint="name two files")
+        if real in (store.results_path, store.journal_path):
+            raise ConfigError(f"{path} is a file of the run, which would be lost", hint="name another file")
 
 
 @contextmanager

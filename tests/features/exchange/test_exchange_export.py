@@ -214,6 +214,27 @@ def test_a_place_that_cannot_be_written_is_a_usage_error(option: str, capsys: py
     assert "file/inside cannot be written: Not a directory" in capsys.readouterr().err
 
 
+def test_an_export_never_replaces_the_run_or_another_form(capsys: pytest.CaptureFixture[str]) -> None:
+    import_bench_fio()
+    results = imported().results_path
+    before = results.read_bytes()
+    assert main(["export", "--csv", "reports/latest/results.json"]) == 2
+    assert "reports/latest/results.json is a file of the run, which would be lost" in capsys.readouterr().err
+    assert results.read_bytes() == before
+    assert main(["export", "--csv", "run", "--openmetrics", "./run"]) == 2
+    assert "run is given for two forms, and one would replace the other" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_a_run_without_its_journal_has_no_measurements_to_export(capsys: pytest.CaptureFixture[str]) -> None:
+    import_bench_fio()
+    imported().journal_path.unlink()
+    assert main(["export", "--csv", "run.csv"]) == 1
+    assert "journal.jsonl does not exist, so there are no measurements to export" in capsys.readouterr().err
+    assert not Path("run.csv").exists()
+    assert main(["export", "--openmetrics", "run.prom"]) == 0
+
+
 def test_the_docs_explain_every_column() -> None:
     docs = (Path(__file__).parents[3] / "docs/exchange.md").read_text()
     assert [column.name for column in COLUMNS if f"`{column.name}`" not in docs] == []
