@@ -28,16 +28,15 @@ if TYPE_CHECKING:
     from harness.guest.booting import GuestRunner, Started
     from harness.guest.libvirt.connection import Connection
     from harness.guest.libvirt.guest import ToStart
-    from harness.guest.protocol import Backup, GuestDisk, Hypervisor, System
-    from harness.guest.proxmox.client import Client
-    from harness.guest.proxmox.machine import VirtualMachine
+    from harness.guest.protocol import Backend, Backup, GuestDisk, Hypervisor, System
     from harness.image import ImageSet
     from harness.lab.counters import CycleCounting, Cycles
     from harness.lab.created import CreationLog, Entry, Removal, Thing
     from harness.lab.facts import Described, HealthFound, HostFacts
     from harness.lab.guard import Writable
     from harness.lab.hosts import Host
-    from harness.lab.inventory import GuestRules, HostSpec, Inventory, StorageKind
+    from harness.lab.inventory import BorrowedVm, HostSpec, HypervisorSpec, Inventory, StorageKind
+    from harness.lab.lab_file import HostKeys, KindRules
     from harness.lab.storages import FoundStorage
     from harness.lab.transport.base import Runner
     from harness.layout import BlockSource, NetworkDisk
@@ -111,6 +110,22 @@ class EmbeddedLab:
     read_running_host: Callable[[], HostSpec]
     """The host, if it runs already. Raises LabUnavailable if it does not."""
     is_running: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureHypervisor:
+    """A hypervisor other than libvirt, for the hosts of one kind."""
+
+    kind: str
+    """The value of `kind` in the tables `[host.NAME]`."""
+    rules: KindRules
+    host_keys: type[HostKeys]
+    """The table of such a host, with the keys of the hypervisor."""
+    make_spec: Callable[[str, Any, BorrowedVm | None, list[str]], HypervisorSpec | None]
+    """The hypervisor of the host with this table, whose key is the text. A message for each key that is not valid goes
+    to the list; then the result may be None."""
+    load_backend: Callable[[Any], Backend]
+    """The backend for the result of `make_spec`. Imports its libraries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,13 +245,6 @@ class ArrayMaker:
     """How the spare of an array is rebuilt."""
 
 
-class BackupsOnNode(Protocol):
-    """The backups of a VM of Proxmox VE."""
-
-    def __call__(self, drive: str, drives: Sequence[str], /) -> Backup:
-        """The backup of one of the drives of the run. It has not begun."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupMaker:
     """Makes backups of guests' disks while the guests are measured (`Mode.backup`)."""
@@ -247,18 +255,12 @@ class BackupMaker:
     """A file on the host for the backup of each of these disks, by the disk's name, until the end of the block."""
     by_libvirt: Callable[[Connection, Any, str, str], Backup]
     """The backup of the disk that libvirt calls so in a domain, to a file. It has not begun."""
-    refuse_on_node: Callable[[Client, GuestRules, Mode], str | None]
-    """Why a node of Proxmox VE cannot back up the guest of a mode, with the remedy; None if it can."""
-    require_room_on_node: Callable[[Client, GuestRules, Runner, int], None]
-    """Raises Unsupported if so many bytes of backups do not fit on the node."""
-    open_on_node: Callable[[CreationLog, VirtualMachine, GuestRules], AbstractContextManager[BackupsOnNode | None]]
-    """Makes the backups of a VM, and removes them at the end of the block. None without a storage for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStorage:
-    """What a node of Proxmox VE needs for its storages of one type, which is `kind.space`. An entry is that of a
-    storage in the node's configuration."""
+    """What a node, a host whose hypervisor has storages of its own, needs for those of one type, which is `kind.space`.
+    An entry is that of a storage in the node's configuration."""
 
     refuse: Callable[[Mapping[str, Any], Mode], str | None]
     """Why the volumes of a storage cannot have the layout of a mode, with the remedy; None if they can."""
@@ -266,7 +268,7 @@ class NodeStorage:
     """The value AT of the key on the node; empty if the kernel knows where its volumes are. With AT,
     `identify_volume_KEY AT NAME` prints what no other volume has, and `release_volume_KEY AT NAME` ends its use."""
     open: Callable[[Runner, str, str, str], tuple[str, NetworkDisk | None]] | None = None
-    """The device of the node for a volume, by AT, its name, and the path that Proxmox VE reports; with it, how QEMU
+    """The device of the node for a volume, by AT, its name, and the path that the node reports; with it, how QEMU
     opens the volume if it does not use the device. Raises HostError."""
 
 
@@ -468,7 +470,8 @@ class FeatureRecords:
 
 _OfRuns = RunOption | RunSwitch | FeatureLimit | FeatureTables | ModeKeys | Conditioner
 _OfDisks = DevicePasser | DiskPrograms | DiskServer | FeatureLayer | FeatureStorage
-Brought = _OfRuns | _OfDisks | ArrayMaker | BackupMaker | CycleCounter | EmbeddedLab | GuestImages | SettingsHolder
+_OfHosts = CycleCounter | EmbeddedLab | FeatureHypervisor | GuestImages | SettingsHolder
+Brought = _OfRuns | _OfDisks | _OfHosts | ArrayMaker | BackupMaker
 """What the kernel finds by its type (`list_brought`)."""
 
 
@@ -550,10 +553,8 @@ class Feature:
     """What is measured after the rounds of a group, with its cost."""
     follow: Callable[[SeriesContext, PreparedGroup], Iterable[FollowingSeries]] = lambda _context, _prepared: ()
     """The series that measure these follow-ups of a group. Records go to the recorder."""
-    remove_from_node: Callable[[Client, Runner, Entry], Removal | None] = lambda _client, _runner, _entry: None
-    """Removes what it has created by the API of a node of Proxmox VE, after a killed run; None for other entries."""
     remove_from_libvirt: Callable[[Connection, Runner, Entry], Removal | None] = lambda _libvirt, _runner, _entry: None
-    """The same of what it has created by libvirt."""
+    """Removes what it has created by libvirt, after a killed run; None for other entries."""
     list_things: Callable[[], tuple[type[Thing], ...]] = tuple
     """What it creates, for lists. After a killed run, the kernel itself removes each HostThing."""
     load_records: Callable[[], tuple[FeatureRecords, ...]] = tuple
@@ -648,7 +649,7 @@ def list_brought(kind: type[T]) -> tuple[T, ...]:
     return tuple(value for feature in features() for value in feature.of(kind))
 
 
-def find_brought(kind: type[T], **values: str) -> T | None:
+def find_brought(kind: type[T], /, **values: str) -> T | None:
     """The first of this type that features bring, with these values of its fields; None if no feature brings one."""
     wanted = values.items()
     brought = (one for one in list_brought(kind) if all(getattr(one, name) == value for name, value in wanted))
@@ -683,19 +684,7 @@ def feature_reports(run: Run, cells: Sequence[CellRecord]) -> tuple[FeatureRepor
 @cache
 def all_reports() -> tuple[FeatureReport, ...]:
     """What the features add to reports, in the order of the list."""
-    return tuple(module.REPORT for module in _load_modules("report"))
-
-
-def find_node_storage(type_: str) -> NodeStorage | None:
-    """What storages of this type of Proxmox VE need on a node; None if no feature knows the type."""
-    return next((storage.on_node for storage in list_brought(FeatureStorage) if storage.kind.space == type_), None)
-
-
-def locate_on_node(entry: Mapping[str, Any]) -> tuple[()] | tuple[str, str]:
-    """Key and value AT of a storage with this entry of a node's configuration; empty if no feature locates it."""
-    kinds = [storage for storage in list_brought(FeatureStorage) if storage.kind.space == entry.get("type")]
-    places = ((kind.key, kind.on_node.locate(entry)) for kind in kinds if kind.on_node is not None)
-    return next((place for place in places if place[1]), ())
+    return tuple(module.REPORT for module in load_modules("report"))
 
 
 def storage_scripts(*names: str) -> str:
@@ -777,10 +766,11 @@ def load_verbs() -> Iterator[Any]:
     One of them may have `show_overview`, which is what runs without a command. Only these modules are imported: a help
     text waits for no other.
     """
-    return _load_modules("commands")
+    return load_modules("commands")
 
 
-def _load_modules(name: str) -> Iterator[Any]:
+def load_modules(name: str) -> Iterator[Any]:
+    """The module of this name of each feature that has one."""
     package = import_module(_PACKAGE)
     for feature in package.NAMES:
         if Path(package.__path__[0], feature, f"{name}.py").is_file():

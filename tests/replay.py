@@ -178,7 +178,7 @@ def render_run(run: Run) -> dict[str, str]:
 
 
 def _spec(recorded: Run, host: HostSpec, scenarios: Mapping[str, Scenario]) -> CampaignSpec:
-    one_guest = host.proxmox is not None
+    one_guest = host.hypervisor.one_guest
     found = {name: scenario.on(host.guest, one_guest=one_guest) for name, scenario in scenarios.items()}
     return CampaignSpec(
         run_id=RunId(recorded.run.id),

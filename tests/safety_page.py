@@ -11,13 +11,12 @@ from pathlib import Path
 
 from harness.files import read_script
 from harness.guest.libvirt.backend import Domain
-from harness.guest.proxmox import KINDS as PROXMOX_THINGS
 from harness.lab.created import Thing
 from harness.measure.reap import FEATURE_THINGS, HOST_THINGS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "safety-tables.md"
-THINGS: tuple[type[Thing], ...] = tuple(dict.fromkeys((*HOST_THINGS, Domain, *FEATURE_THINGS, *PROXMOX_THINGS)))
+THINGS: tuple[type[Thing], ...] = tuple(dict.fromkeys((*HOST_THINGS, Domain, *FEATURE_THINGS)))
 
 WRITING = re.compile(
     r"\b(blkdiscard|cryptsetup(?! status)|dd|fallocate|fio|losetup -d|lvcreate|lvremove|mdadm|mkfs\.\w+|mkswap|mount|"

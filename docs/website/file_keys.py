@@ -12,9 +12,10 @@ from pydantic import BeforeValidator, TypeAdapter
 
 from docs.website.tables import escape, format_table, name_values, quote, read_field_docs
 from harness.feature import FeatureStorage, FeatureTables, ModeKeys, list_brought
-from harness.lab.inventory import ApiSpec, SecretSource, StatedArray
-from harness.lab.lab_file import DiskKeys, HostKeys, LabKeys
-from harness.lab.lab_schema import GuestKeys, StorageKeys
+from harness.features.proxmox import ApiSpec, NodeGuestKeys, SecretSource
+from harness.lab.inventory import StatedArray
+from harness.lab.lab_file import DiskKeys, LabKeys, make_host_keys
+from harness.lab.lab_schema import StorageKeys
 from harness.model.guest import OPTIONS_TABLE
 from harness.model.mode import Budget, Mode
 from harness.model.workloads import Profile
@@ -47,11 +48,11 @@ def _of_scenarios() -> Iterator[str]:
 
 def _of_labs() -> Iterator[str]:
     yield from _table("Lab file", _rows(LabKeys), _rows_of_features(in_lab=True))
-    yield from _table("`[host.NAME]`", _rows(HostKeys))
+    yield from _table("`[host.NAME]`", _rows(make_host_keys()))
     yield from _table("`[host.NAME.api]`", _rows(ApiSpec))
     yield from _table("The key of `secret`", _rows(SecretSource))
     options = tuple(OPTIONS_TABLE.model_fields)
-    yield from _table("`[host.NAME.guest]`, beside the options", _rows(GuestKeys, leave_out=options))
+    yield from _table("`[host.NAME.guest]`, beside the options", _rows(NodeGuestKeys, leave_out=options))
     yield from _table("`[host.NAME.disk.DISK]`", _rows(DiskKeys))
     of_features = (
         (f"`{storage.key}`", "text", "none", f"A {storage.kind.words}. Layouts: {quote(storage.kind.layouts)}.")

@@ -2,8 +2,8 @@
 
 A package has its explanation in its docstring, and `FEATURE`, what it adds to the kernel (`Feature`). Its `report.py`
 has `REPORT`, what it adds to reports (`FeatureReport`), and its `commands.py` has `add_commands`, its verbs of the
-command line, and may have `show_overview`, what that does without a verb. Each of the three may be missing. A module
-beside the packages is for several of them.
+command line, and may have `show_overview`, what that does without a verb. Its `proxmox.py` has `ON_NODE`, what it adds
+to nodes of Proxmox VE (`OnNode`). Each of the four may be missing. A module beside the packages is for several of them.
 """
 
 from __future__ import annotations
@@ -49,5 +49,6 @@ NAMES: tuple[str, ...] = (
     "snapshots",
     "exchange",
     "manual",
+    "proxmox",
 )
 """The order in which the kernel asks the features, and in which the command line shows their verbs."""

@@ -1,4 +1,4 @@
-"""Guests: their protocols, and a backend for each kind of hypervisor, which only this module chooses."""
+"""Guests: their protocols, and the backend of a host's hypervisor, which only this module chooses."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from functools import reduce
 
 from harness.errors import LabUnavailable
 from harness.events import Events
-from harness.feature import features
+from harness.feature import FeatureHypervisor, features, find_brought
 from harness.guest.protocol import Backend, Hypervisor, Remover
 from harness.lab.hosts import Host, ReachedHost
-from harness.lab.inventory import HostSpec, ProxmoxSpec
+from harness.lab.inventory import HostSpec
 
 
 def choose_backend(spec: HostSpec) -> Backend:
     """The backend for the hypervisor that the lab file names. Loads only its own libraries."""
-    if isinstance(spec.hypervisor, ProxmoxSpec):
-        from harness.guest.proxmox.backend import ProxmoxBackend  # noqa: PLC0415 - other hosts need no HTTP client
-
-        return ProxmoxBackend(spec.hypervisor)
-    from harness.guest.libvirt.backend import LibvirtBackend  # noqa: PLC0415 - nodes of Proxmox VE need no libvirt
+    if (brought := find_brought(FeatureHypervisor, kind=spec.kind)) is not None:
+        return brought.load_backend(spec.hypervisor)
+    from harness.guest.libvirt.backend import LibvirtBackend  # noqa: PLC0415 - other hypervisors need no libvirt
 
     return LibvirtBackend()
 

@@ -6,23 +6,20 @@ On a storage in use, a run creates only its own volumes. Arrays that are there a
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from harness.config.names import absolute_path, choices, one_line, plain_name
-from harness.config.problems import matching
+from harness.config.names import choices, one_line, plain_name
 from harness.errors import ConfigError
 from harness.feature import FeatureStorage, list_brought
 from harness.model.base import Chunk, RaidLevel
 from harness.model.disk import ARRAY, STORAGE, ArrayFacts, DiskClass, derive_class
-from harness.model.guest import ANY_GUEST, GUEST_MEMORY, GuestOptions
+from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.values import TomlTable, require_whole_number
 from harness.scenario.scenario import Requested
 
@@ -50,6 +47,10 @@ class HypervisorSpec(Protocol):
     @property
     def boots_guests(self) -> bool:
         """Whether runs boot the guests. If not, all rounds are in one boot."""
+
+    @property
+    def one_guest(self) -> bool:
+        """Whether variants have the same VM one after the other."""
 
     def why_emulated(self, host: str) -> str | None:
         """Why the host with the name `host` emulates the CPU of guests; None if KVM must be probed."""
@@ -90,6 +91,7 @@ class LibvirtSpec:
     address: None = None
     secret_variables: tuple[str, ...] = ()
     why_no_devices: None = None
+    one_guest: bool = False
 
     @property
     def boots_guests(self) -> bool:
@@ -101,199 +103,8 @@ class LibvirtSpec:
 
 LIBVIRT = LibvirtSpec()
 
-ROOT = "root@pam"
-"""PVE lets only this user attach a device by its path, and only with a password."""
-API_PORT = 8006
 StoredLayout = Literal["lvm", "lvm-thin", "raw", "qcow2", "zvol", "rbd"]
 """Kinds of layout that are a volume on a storage."""
-
-Network = Literal["agent", "static", "cloud-init"]
-Reach = Literal["node", "direct"]
-
-
-MASK = "***"
-
-
-class Discreet(TomlTable):
-    """A table in which people may write passwords: messages do not show the values of unknown keys."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _masked(cls, data: object) -> object:
-        if not isinstance(data, dict):
-            return data
-        return {key: value if key in cls.model_fields else MASK for key, value in data.items()}
-
-
-class SecretSource(Discreet):
-    """The source of a password or a token's value: an environment variable, a file, or a service of the keyring."""
-
-    env: str | None = Field(default=None, min_length=1)
-    """The name of an environment variable. Programs that virt-overhead starts do not inherit it."""
-    file: str | None = Field(default=None, min_length=1)
-    """The path of a file whose first line is the secret. It is refused if other users may read it."""
-    keyring: str | None = Field(default=None, min_length=1)
-    """A service of the keyring, with the user as its name. It needs Python's `keyring`."""
-
-    @property
-    def named(self) -> list[tuple[str, str]]:
-        """The keys of the table with their values. A valid table has one."""
-        return [(key, value) for key, value in self if value is not None]
-
-    @property
-    def kind(self) -> str:
-        return self.named[0][0]
-
-    @property
-    def name(self) -> str:
-        return self.named[0][1]
-
-
-def _without_login(value: object) -> object:
-    """Mask a name and a password in a URL. Such a URL is refused, and messages must not show it."""
-    return re.sub(r"//.*@", f"//{MASK}@", value) if isinstance(value, str) else value
-
-
-def _without_value(value: object) -> object:
-    """Mask the value of a token in the text `NAME=VALUE`, which people may copy as a whole."""
-    return re.sub("=.*", f"={MASK}", value) if isinstance(value, str) else value
-
-
-def _no_text(value: object) -> object:
-    """Remove a secret that somebody wrote instead of the table with its source."""
-    return {} if isinstance(value, str) else value
-
-
-def _url(text: str) -> str:
-    example = 'allowed: for example "https://192.0.2.9:8006"'
-    parts = urlsplit(text)
-    if parts.scheme != "https" or not parts.hostname or parts.path not in ("", "/") or parts.username:
-        raise ValueError(example)
-    try:
-        has_port = parts.port != 0
-    except ValueError:
-        has_port = False
-    if not has_port:
-        raise ValueError(f"its port is not a number from 1 to 65535; {example}")
-    return text
-
-
-def _user(text: str) -> str:
-    if "!" in text:
-        raise ValueError("contains a token; allowed: the user alone, and the token's name under `token`")
-    if "@" not in text.strip("@"):
-        raise ValueError('allowed: a name with its realm, for example "root@pam"')
-    return text
-
-
-_TokenName = Annotated[str, matching("[A-Za-z][A-Za-z0-9._-]+", "a letter, then letters, digits, `.`, `_` and `-`")]
-_FINGERPRINT = "32 bytes, each of two hexadecimal digits, with a colon between them, for example `0A:1B:...`"
-
-
-class ApiSpec(Discreet):
-    """`[host.NAME.api]`: the connection to the node's API. Without `token`, the secret is a password."""
-
-    url: Annotated[str, AfterValidator(_url), BeforeValidator(_without_login)]
-    """The URL of the API, for example `"https://192.0.2.9:8006"`. The default port is 8006."""
-    node: Annotated[str, matching("[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?", "letters, digits and, between them, `-`")]
-    """The node's name in its cluster."""
-    user: Annotated[str, AfterValidator(_user)] = ROOT
-    """The user to log in as."""
-    token: Annotated[_TokenName | None, BeforeValidator(_without_value)] = None
-    """The name of an API token of that user, without `user!`. Then `secret` is the value of the token."""
-    secret: Annotated[SecretSource, BeforeValidator(_no_text)]
-    """Where the password or the value of the token is stored. Never write the secret itself here."""
-    ca_file: Annotated[Path | None, BeforeValidator(absolute_path)] = None
-    """The CA that signed the certificate: `/etc/pve/pve-root-ca.pem` of the node; without it, the system's CAs."""
-    fingerprint: Annotated[str, matching("([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}", _FINGERPRINT)] | None = None
-    """The SHA-256 of the certificate itself, as `pvenode cert info` prints it, instead of `ca_file`."""
-
-    @property
-    def host(self) -> str:
-        return urlsplit(self.url).hostname or ""
-
-    @property
-    def port(self) -> int:
-        return urlsplit(self.url).port or API_PORT
-
-    @property
-    def who(self) -> str:
-        """The user in PVE's form: `root@pam`, or `root@pam!name` with a token."""
-        return f"{self.user}!{self.token}" if self.token else self.user
-
-    @property
-    def may_pass_devices(self) -> bool:
-        """Whether PVE accepts the path of a device from this login."""
-        return self.user == ROOT and self.token is None
-
-    @property
-    def why_no_devices(self) -> str | None:
-        """Why this login cannot attach a device by its path; None if it can."""
-        if self.may_pass_devices:
-            return None
-        return f"Proxmox VE accepts the path of a device only from {ROOT} with a password, not from {self.who}"
-
-
-@dataclass(frozen=True, slots=True)
-class GuestRules:
-    """The settings of guests on the node. `vmids` are the first and the last id to use; `memory` is in bytes.
-
-    With `kvm` False, the node emulates the CPU. `cpu` and `memory` are for guests that request none. With `template`, a
-    guest is a clone of that VM. Without it, the guest boots the harness's ISO from `iso_storage`. `address` (with its
-    prefix length) and `gateway` are for networks without DHCP, and `further_addresses` for guests that run beside it.
-    """
-
-    bridge: str = "vmbr0"
-    iso_storage: str = "local"
-    backup_storage: str | None = None
-    """The storage for backups that are measured (`backup = true`)."""
-    container_storage: str | None = None
-    """The storage for the roots of containers (`container = true`); None if commands on the node start them."""
-    vmids: tuple[int, int] = (9000, 9099)
-    kvm: bool = True
-    cpu: str = "host"
-    memory: int = GUEST_MEMORY
-    network: Network = "agent"
-    address: str | None = None
-    gateway: str | None = None
-    reach: Reach = "node"
-    template: int | None = None
-    further_addresses: tuple[str, ...] = ()
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """The addresses in the lab file, one for each guest that runs at the same time; empty with DHCP."""
-        return (self.address, *self.further_addresses) if self.address else ()
-
-
-@dataclass(frozen=True, slots=True)
-class ProxmoxSpec:
-    """The HypervisorSpec of a Proxmox VE node."""
-
-    api: ApiSpec
-    guest: GuestRules
-    borrowed: BorrowedVm | None = None
-    """The VM that disks are plugged into, by its id; None if runs make their own guests."""
-
-    @property
-    def address(self) -> str:
-        return self.api.host
-
-    @property
-    def secret_variables(self) -> tuple[str, ...]:
-        return (self.api.secret.name,) if self.api.secret.kind == "env" else ()
-
-    @property
-    def why_no_devices(self) -> str | None:
-        return self.api.why_no_devices
-
-    @property
-    def boots_guests(self) -> bool:
-        return self.borrowed is None
-
-    def why_emulated(self, host: str) -> str | None:
-        return None if self.guest.kvm else f"host.{host}.guest.kvm = false in the lab file"
-
 
 SOURCE = "the lab file"
 
@@ -497,7 +308,8 @@ class HostSpec:
     """A KVM host from the lab file. `ssh` is None for this machine."""
 
     name: str
-    kind: Literal["local", "ssh", "embedded", "proxmox"]
+    kind: str
+    """The kind that the lab file has, or `embedded`."""
     ssh: SshAddress | None
     disks: tuple[DiskSpec, ...]
     simulated: str | None = None
@@ -510,11 +322,6 @@ class HostSpec:
     """A directory there for the backups that are measured; None for one of virt-overhead on its own file system."""
     fio: str = "fio"
     """The program fio on the host: a path, or a name that the host searches for."""
-
-    @property
-    def proxmox(self) -> ProxmoxSpec | None:
-        """Its hypervisor if that is Proxmox VE, else None."""
-        return self.hypervisor if isinstance(self.hypervisor, ProxmoxSpec) else None
 
     def disk(self, name: str) -> DiskSpec:
         return next(disk for disk in self.disks if disk.name == name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,11 +13,10 @@ from pydantic import Field, ValidationError, create_model
 
 from harness.config.problems import describe, read_toml
 from harness.errors import ConfigError
-from harness.feature import FeatureTables, embedded_lab, list_brought
+from harness.feature import FeatureHypervisor, FeatureTables, embedded_lab, find_brought, list_brought
 from harness.lab.inventory import (
     LIBVIRT,
     AnyDisk,
-    ApiSpec,
     DiskByFile,
     DiskById,
     DiskByStorage,
@@ -25,7 +24,6 @@ from harness.lab.inventory import (
     HypervisorSpec,
     Inventory,
     LibvirtSpec,
-    ProxmoxSpec,
     SshAddress,
     StatedArray,
     StoredLayout,
@@ -45,13 +43,10 @@ from harness.lab.lab_schema import (
     ProfileName,
     StorageKeys,
     Word,
-    check_api,
     check_borrowed_vm,
-    check_guest_rules,
     check_references,
     find_array_problems,
     make_storage,
-    require_id,
     storage_keys,
 )
 from harness.model.disk import ARRAY, DiskClass
@@ -61,7 +56,6 @@ from harness.scenario.scenario import Requested
 
 OF_SSH = frozenset({"address", "port", "user", "key", "host_key"})
 """The keys that are about the login over SSH."""
-_OF_HYPERVISOR = frozenset({"api"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +71,27 @@ class KindRules:
     """Whether its hypervisor has storages on which volumes can be created."""
     several_names: bool = False
     """Whether several tables may name the same machine, to measure it with guests of several kinds."""
+    keys: frozenset[str] = frozenset()
+    """Keys that hosts of other kinds do not have."""
+    guest_keys: frozenset[str] = frozenset()
+    """Keys of the host's guests that those of libvirt do not have."""
 
 
-KINDS: Mapping[str, KindRules] = {
-    "local": KindRules(needless=OF_SSH | _OF_HYPERVISOR, ssh="none"),
-    "ssh": KindRules(needless=_OF_HYPERVISOR, ssh="required"),
-    "proxmox": KindRules(
-        needless=frozenset({"backup_directory"}),
-        ssh="optional",
-        why_no_files="Proxmox VE does not support loop devices; allowed: id + serial, or storages",
-        storages=True,
-        several_names=True,
-    ),
-}
+@cache
+def host_kinds() -> Mapping[str, KindRules]:
+    """The kinds of hosts: those with libvirt, then those that features bring."""
+    kinds = {
+        "local": KindRules(needless=OF_SSH, ssh="none"),
+        "ssh": KindRules(needless=frozenset(), ssh="required"),
+        **{brought.kind: brought.rules for brought in list_brought(FeatureHypervisor)},
+    }
+    of_some = frozenset().union(*(rules.keys for rules in kinds.values()))
+    return {kind: replace(rules, needless=rules.needless | of_some - rules.keys) for kind, rules in kinds.items()}
 
 
 def list_kinds(fit: Callable[[KindRules], bool]) -> str:
     """The kinds of hosts whose rules fit, for a message."""
-    return " or ".join(f'"{kind}"' for kind, rules in KINDS.items() if fit(rules))
+    return " or ".join(f'"{kind}"' for kind, rules in host_kinds().items() if fit(rules))
 
 
 KEYS_HINT = "docs/reference/file-keys.md has every key"
@@ -125,7 +122,7 @@ class DiskKeys(TomlTable):
 
 
 class HostKeys(TomlTable):
-    kind: Literal["local", "ssh", "proxmox"]
+    kind: str
     """This machine, a host that is reached over SSH, or a node of Proxmox VE."""
     address: Address | None = None
     """Its name or address for SSH, without user or port: required with `ssh`, else that of the API."""
@@ -139,8 +136,6 @@ class HostKeys(TomlTable):
     """The host's public key, as `ssh-keyscan -t ed25519 HOST` prints it; without it, that of the first contact."""
     fio: HostFile | None = None
     """The program that measures the host; without it, the one that the host finds."""
-    api: ApiSpec | None = None
-    """The node's API: required with `proxmox`."""
     guest: GuestKeys | None = None
     """The size and placement of guests on the host, and how to create them on a node."""
     backup_directory: HostPath | None = None
@@ -208,10 +203,24 @@ def _make_schema() -> type[LabKeys]:
         tables.key: (dict[tables.name_type, tables.table], Field(default_factory=dict))  # type: ignore[name-defined]
         for tables in _collect_tables()
     }
-    storages: Any = dict[Name, storage_keys()]  # type: ignore[misc] # known at run time
-    host: Any = create_model(HostKeys.__name__, __base__=HostKeys, storage=(storages, Field(default_factory=dict)))
-    keys["host"] = (Annotated[dict[Name, host], Field(min_length=1)], ...)
+    hosts: Any = dict[Name, make_host_keys()]  # type: ignore[misc] # known at run time
+    keys["host"] = (Annotated[hosts, Field(min_length=1)], ...)
     return create_model(LabKeys.__name__, __base__=LabKeys, **keys)
+
+
+@cache
+def make_host_keys() -> type[HostKeys]:
+    """The table of a host of any kind that is installed."""
+    brought = tuple(hypervisor.host_keys for hypervisor in list_brought(FeatureHypervisor))
+    kinds: Any = Literal[tuple(host_kinds())]
+    storages: Any = dict[Name, storage_keys()]  # type: ignore[misc] # known at run time
+    table: type[HostKeys] = create_model(
+        HostKeys.__name__,
+        __base__=brought or HostKeys,
+        kind=(kinds, ...),
+        storage=(storages, Field(default_factory=dict)),
+    )
+    return table
 
 
 def _collect_tables() -> list[FeatureTables]:
@@ -222,7 +231,7 @@ def _find_named_twice(table: LabKeys) -> Iterator[str]:
     """Machines and disks with two names. Otherwise a run could use both names of one disk at the same time."""
     machines: dict[tuple[object, ...], str] = {}
     for name, host in table.host.items():
-        machine = (name,) if KINDS[host.kind].several_names else (host.address, host.port)
+        machine = (name,) if host_kinds()[host.kind].several_names else (host.address, host.port)
         if (other := machines.setdefault((host.kind, *machine), name)) != name:
             yield f"host.{name}: the same machine as host.{other}; allowed: one table for each, with all of its disks"
         named: dict[tuple[str, object], str] = {}
@@ -238,12 +247,13 @@ def _find_named_twice(table: LabKeys) -> Iterator[str]:
 
 
 def _refuse(source: str, problems: Iterable[str]) -> ConfigError:
-    return ConfigError("\n".join(f"{source}: {problem}" for problem in problems), hint=KEYS_HINT)
+    missing = "" if list_brought(FeatureHypervisor) else "; hosts of further kinds need a feature that is not installed"
+    return ConfigError("\n".join(f"{source}: {problem}" for problem in problems), hint=KEYS_HINT + missing)
 
 
 def _make_host(name: str, table: HostKeys, problems: list[str]) -> HostSpec:
     where = f"host.{name}"
-    rules = KINDS[table.kind]
+    rules = host_kinds()[table.kind]
     surplus = table.model_fields_set & rules.needless
     if surplus:
         allowed = list_kinds(lambda kind_rules: min(surplus) not in kind_rules.needless)
@@ -275,29 +285,24 @@ def _make_host(name: str, table: HostKeys, problems: list[str]) -> HostSpec:
 def _make_hypervisor(where: str, table: HostKeys, problems: list[str]) -> HypervisorSpec:
     guest = table.guest
     borrowed = check_borrowed_vm(f"{where}.guest", guest, problems) if guest is not None else None
-    if table.kind == "proxmox":
-        if guest is not None and guest.borrow is not None:
-            require_id(f"{where}.guest", guest, problems)
-            guest = guest.beside_borrowed
-        api = check_api(f"{where}.api", table.api, problems)
-        if api is None:
-            return LIBVIRT
-        return ProxmoxSpec(api, check_guest_rules(f"{where}.guest", guest or GuestKeys(), problems), borrowed)
+    if (brought := find_brought(FeatureHypervisor, kind=table.kind)) is not None:
+        return brought.make_spec(where, table, borrowed, problems) or LIBVIRT
     return LibvirtSpec(borrowed) if borrowed is not None else LIBVIRT
 
 
 def _make_guest(where: str, table: HostKeys, problems: list[str]) -> GuestOptions:
     if table.guest is None:
         return ANY_GUEST
-    if table.kind != "proxmox" and (surplus := sorted(table.guest.of_node)):
-        why = f'cannot be used with kind = "{table.kind}"; allowed: only with kind = "proxmox"'
-        problems += [f"{where}.{key}: {why}" for key in surplus]
+    for key in sorted(table.guest.of_hypervisor - host_kinds()[table.kind].guest_keys):
+        kinds = [f'"{kind}"' for kind, rules in host_kinds().items() if key in rules.guest_keys]
+        allowed = f"kind = {' or '.join(kinds)}" if kinds else 'borrow = "VM"'
+        problems.append(f'{where}.{key}: cannot be used with kind = "{table.kind}"; allowed: only with {allowed}')
     problems += [f"{where}.{problem}" for problem in find_guest_problems(table.guest.options)]
     return table.guest.options
 
 
 def _make_ssh(where: str, table: HostKeys, address: str | None, problems: list[str]) -> SshAddress | None:
-    required = KINDS[table.kind].ssh == "required"
+    required = host_kinds()[table.kind].ssh == "required"
     if not required and not table.model_fields_set & OF_SSH:
         return None
     # If SSH is optional, the address may be the address of the hypervisor's API. A missing one is reported there.
@@ -308,7 +313,7 @@ def _make_ssh(where: str, table: HostKeys, address: str | None, problems: list[s
 
 
 def _make_disk(where: str, name: str, table: DiskKeys, kind: str, problems: list[str]) -> AnyDisk | None:
-    if table.file is not None and (why_no_files := KINDS[kind].why_no_files):
+    if table.file is not None and (why_no_files := host_kinds()[kind].why_no_files):
         problems.append(f"{where}.file: {why_no_files}")
         return None
     if table.storages is not None:
@@ -358,7 +363,7 @@ def _make_file_disk(where: str, name: str, table: DiskKeys, file: Path, problems
 
 def _make_stored_disk(where: str, name: str, table: DiskKeys, kind: str, problems: list[str]) -> DiskByStorage | None:
     before = len(problems)
-    if not KINDS[kind].storages:
+    if not host_kinds()[kind].storages:
         allowed = list_kinds(lambda rules: rules.storages)
         problems.append(f'{where}.storages: cannot be used with kind = "{kind}"; allowed: only with kind = {allowed}')
     kept = {"storages", "endurance", "array"}
@@ -372,7 +377,7 @@ def _make_stored_disk(where: str, name: str, table: DiskKeys, kind: str, problem
 
 
 def _make_storages(where: str, table: HostKeys, problems: list[str]) -> Iterator[DiskByStorage]:
-    of_hypervisor = KINDS[table.kind].storages
+    of_hypervisor = host_kinds()[table.kind].storages
     places: dict[str, str] = {}
     for name, storage in table.storage.items():
         at = f"{where}.storage.{name}"

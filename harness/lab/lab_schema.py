@@ -1,7 +1,4 @@
-"""The tables of a lab file, with the checks of each value: names, addresses, keys, paths, sizes, guests, storages.
-
-Messages about the table `[host.NAME.api]` never show its secrets.
-"""
+"""The tables of a lab file, with the checks of each value: names, addresses, keys, paths, sizes, guests, storages."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import os.path
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv6Address, NetmaskValueError
+from ipaddress import AddressValueError, IPv4Interface, IPv6Address, NetmaskValueError
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,19 +16,15 @@ from harness.config.names import absolute_path, choices, one_line, plain_name, w
 from harness.errors import ConfigError
 from harness.feature import FeatureStorage, list_brought
 from harness.lab.inventory import (
-    ApiSpec,
     BorrowedVm,
     DiskByStorage,
-    GuestRules,
-    Network,
-    Reach,
     StatedArray,
     VmLogin,
     storage_kinds,
 )
 from harness.lab.transport.base import split_key
 from harness.model.base import Shape
-from harness.model.guest import GUEST_MEMORY, OPTION_TYPES, OPTIONS_TABLE, GuestOptions, parse_cpu_type
+from harness.model.guest import OPTION_TYPES, OPTIONS_TABLE, GuestOptions
 from harness.model.values import TomlTable
 from harness.model.workloads import PROFILES
 from harness.units import format_size, parse_endurance, parse_size
@@ -164,19 +157,6 @@ FileSize = Annotated[int, BeforeValidator(_file_size)]
 Endurance = Annotated[int, BeforeValidator(_endurance)]
 
 
-def check_api(where: str, api: ApiSpec | None, problems: list[str]) -> ApiSpec | None:
-    """The connection. If the table is not valid, `problems` gets a message for each key; the result may be None."""
-    if api is None:
-        problems.append(f'{where}: missing; a host of kind "proxmox" needs it')
-        return None
-    if len(api.secret.named) != 1:
-        problems.append(f"{where}.secret: allowed: exactly one of env, file and keyring")
-        return None
-    if api.ca_file and api.fingerprint:
-        problems.append(f"{where}.fingerprint: cannot be used with {where}.ca_file; allowed: one of the two")
-    return api
-
-
 def find_array_problems(where: str, array: StatedArray | None) -> Iterator[str]:
     """How the table of an array contradicts itself, as messages below `where`."""
     if array is None:
@@ -290,11 +270,10 @@ def make_storage(
 
 BY_AGENT = "agent"
 """How a borrowed VM is reached without SSH."""
-_WITH_PREFIX = 'allowed: an address with its prefix length, for example "192.0.2.50/24"'
+WITH_PREFIX = 'allowed: an address with its prefix length, for example "192.0.2.50/24"'
 _OF_BORROWED = frozenset({"borrow", "port", "user", "key", "host_key"})
 _OF_BOTH = frozenset({"address", "reach"})
-_BESIDE_BORROWED = frozenset({"vmids", "kvm"})
-"""The keys of a node that count also if a VM is borrowed: its volumes belong to a VM of the run, which never starts."""
+"""The keys that a borrowed VM has, and guests of some hypervisors."""
 
 
 def _check_addresses(value: object) -> object:
@@ -302,7 +281,7 @@ def _check_addresses(value: object) -> object:
     listed = value if isinstance(value, list) else [value]
     texts = [text for text in listed if isinstance(text, str)]
     if not texts or len(texts) < len(listed):
-        raise ValueError(f"{_WITH_PREFIX}, or a list of them")
+        raise ValueError(f"{WITH_PREFIX}, or a list of them")
     addresses = tuple(map(_check_address, texts))
     if len(set(addresses)) < len(addresses):
         raise ValueError("allowed: each address once")
@@ -316,28 +295,12 @@ def _check_address(text: str) -> str:
     try:
         IPv4Interface(text)
     except (AddressValueError, NetmaskValueError, ValueError):
-        raise ValueError(_WITH_PREFIX) from None
+        raise ValueError(WITH_PREFIX) from None
     return text
 
 
-def _check_gateway(text: str) -> str:
-    try:
-        return str(IPv4Address(text))
-    except AddressValueError:
-        raise ValueError('allowed: an address, for example "192.0.2.1"') from None
-
-
-def _check_vmids(value: object) -> object:
-    if not isinstance(value, list) or len(value) != 2 or not all(type(vmid) is int for vmid in value):
-        raise ValueError("allowed: the first and the last id, for example [9000, 9099]")
-    first, last = value
-    if not 100 <= first <= last <= 999_999_999:
-        raise ValueError("allowed: from 100 to 999999999, the smaller one first")
-    return first, last
-
-
 class GuestKeys(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is created from the options of a guest
-    """`[host.NAME.guest]`: a guest's options, how Proxmox VE creates it, or the VM that is borrowed instead."""
+    """`[host.NAME.guest]`: a guest's options, or the VM that is borrowed instead."""
 
     borrow: Word | None = None
     """The name of a running VM, or its id on a node: disks are plugged into it. It excludes the options of guests."""
@@ -349,31 +312,11 @@ class GuestKeys(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is create
     """Of a borrowed VM: the private SSH key for the login, except with `reach = "agent"`."""
     host_key: HostKey | None = None
     """Of a borrowed VM: its public host key; without it, that of the first contact."""
-    bridge: str = Field(default="vmbr0", min_length=1)
-    """Of Proxmox VE: the bridge of the network card of guests."""
-    iso_storage: str = Field(default="local", min_length=1)
-    """Of Proxmox VE: the storage that the guest's ISO is uploaded to, once per image."""
-    backup_storage: Word | None = None
-    """Of Proxmox VE: the storage for backups that are measured (`backup = true`)."""
-    container_storage: Word | None = None
-    """Of Proxmox VE: the storage for the roots of its own containers (`container = true`). Without it, the node's LXC
-    runs containers."""
-    vmids: Annotated[tuple[int, int], BeforeValidator(_check_vmids)] = (9000, 9099)
-    """Of Proxmox VE: the first and the last id that guests may have."""
-    kvm: bool = True
-    """Of Proxmox VE: false for a node without hardware virtualisation, whose CPU is emulated."""
-    network: Network = "agent"
-    """Of Proxmox VE: DHCP, and the guest agent reports the address; an `address` that is set through the agent; or
-    the cloud-init of a template."""
     address: Annotated[tuple[str, ...], BeforeValidator(_check_addresses)] = ()
     """Of Proxmox VE with `network = "static"`: the address with its prefix length (`"192.0.2.50/24"`), or a list for
     several guests. Of a borrowed VM: its name or address for SSH."""
-    gateway: Annotated[str, AfterValidator(_check_gateway)] | None = None
-    """Of Proxmox VE: needed if the guest is not reached within its own network."""
-    reach: Reach | Literal["agent"] = "node"
+    reach: Literal["node", "direct", "agent"] = "node"
     """SSH to the guest goes through its host, or directly; or, to a borrowed VM, commands run through its agent."""
-    template: int | None = Field(default=None, ge=100, le=999_999_999)
-    """Of Proxmox VE: the id of a VM. Guests are its clones and do not boot the ISO."""
 
     @property
     def options(self) -> GuestOptions:
@@ -381,21 +324,9 @@ class GuestKeys(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is create
         return GuestOptions(**{name: getattr(self, name) for name in OPTION_TYPES})
 
     @property
-    def of_node(self) -> set[str]:
-        """The keys in the file that only a node of Proxmox VE has."""
+    def of_hypervisor(self) -> set[str]:
+        """The keys in the file that only some hypervisors have for guests that a run creates."""
         return set(self.model_fields_set) - set(OPTION_TYPES) - _OF_BORROWED - (_OF_BOTH if self.borrow else set())
-
-    @property
-    def of_booted(self) -> set[str]:
-        """The keys in the file that only a guest of a node that is booted has."""
-        return self.of_node - _BESIDE_BORROWED
-
-    @property
-    def beside_borrowed(self) -> GuestKeys:
-        """The table without everything that is about a guest that is booted, or about the login to a borrowed VM."""
-        kept = {key: getattr(self, key) for key in self.model_fields_set & _BESIDE_BORROWED}
-        guest: GuestKeys = GuestKeys.model_construct(**kept)
-        return guest
 
     @property
     def of_login(self) -> set[str]:
@@ -406,58 +337,6 @@ class GuestKeys(OPTIONS_TABLE):  # type: ignore[misc, valid-type] # it is create
     def of_borrowed(self) -> set[str]:
         """The keys in the file that only a borrowed VM has."""
         return set(self.model_fields_set & _OF_BORROWED)
-
-
-def check_guest_rules(where: str, table: GuestKeys, problems: list[str]) -> GuestRules:
-    """The settings of guests on a node. `problems` gets a message below `where` for each key that is not valid."""
-    if not table.kvm and table.cpu is not None and parse_cpu_type(table.cpu) == "host":
-        problems.append(f'{where}.cpu = "{table.cpu}": QEMU has it only with KVM; allowed with kvm = false: "max"')
-    if table.network == "static" and not table.address:
-        problems.append(f'{where}.address: missing; network = "static" needs it, for example "192.0.2.50/24"')
-    bare = [address for address in table.address if "/" not in address]
-    problems += [f'{where}.address = "{address}": {_WITH_PREFIX}' for address in bare]
-    if table.network == "static" and table.template is not None:
-        problems.append(
-            f'{where}.network = "static": needs the guest image of virt-overhead; allowed with template: '
-            "agent, cloud-init"
-        )
-    if table.network == "cloud-init" and table.template is None:
-        problems.append(
-            f'{where}.network = "cloud-init": the guest image of virt-overhead does not support it; allowed: '
-            "agent, static, or a template"
-        )
-    if table.network == "agent":
-        surplus = [key for key in ("address", "gateway") if getattr(table, key)]
-        why = 'cannot be used with network = "agent"; allowed: with static and cloud-init'
-        problems += [f"{where}.{key}: {why}" for key in surplus]
-    if table.reach == "agent":
-        problems.append(f'{where}.reach = "{BY_AGENT}": allowed only with borrow; otherwise: node, direct')
-    return GuestRules(
-        bridge=table.bridge,
-        iso_storage=table.iso_storage,
-        backup_storage=table.backup_storage,
-        container_storage=table.container_storage,
-        vmids=table.vmids,
-        kvm=table.kvm,
-        cpu=table.cpu or ("host" if table.kvm else "max"),
-        memory=table.memory or GUEST_MEMORY,
-        network=table.network,
-        address=next(iter(table.address), None),
-        gateway=table.gateway,
-        reach="node" if table.reach == "agent" else table.reach,
-        template=table.template,
-        further_addresses=table.address[1:],
-    )
-
-
-def require_id(where: str, table: GuestKeys, problems: list[str]) -> None:
-    """`problems` gets a message for each key of the table that a VM of Proxmox VE, which has an id, cannot have."""
-    if table.borrow is not None and not re.fullmatch("[1-9][0-9]{2,8}", table.borrow):
-        problems.append(f'{where}.borrow = "{table.borrow}": allowed: the id of a VM of the node, for example "100"')
-    problems += [
-        f"{where}.{key}: conflicts with borrow, because no guest is booted; allowed: one of the two"
-        for key in sorted(table.of_booted)
-    ]
 
 
 def check_borrowed_vm(where: str, table: GuestKeys, problems: list[str]) -> BorrowedVm | None:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from harness.errors import HarnessError, HostError
 from harness.feature import features
 from harness.guest.protocol import Remover
-from harness.guest.proxmox import KINDS as PROXMOX_THINGS
 from harness.lab.created import REMEDY, Entry, HostThing, Processes, Removal, close, forget
 from harness.lab.pin import TAG
 from harness.lab.transport.base import Runner
@@ -48,7 +47,7 @@ def describe_entry(entry: Entry) -> str:
     if not entry.kind:
         return f"a record that cannot be read ({entry.path}), of run {entry.run_id}"
     try:
-        thing = entry.parsed((*HOST_THINGS, *FEATURE_THINGS, *PROXMOX_THINGS))
+        thing = entry.parsed((*HOST_THINGS, *FEATURE_THINGS))
     except HostError:
         return f"a record of the kind {entry.kind} that this version cannot read, of run {entry.run_id}"
     return f"{thing.words if thing else entry.record.get('name') or entry.kind}, of run {entry.run_id}"

@@ -80,7 +80,7 @@ class Engine:
                 problems.append(error)
                 self.left_out[name] = error.message
             else:
-                guest, one_guest = self._hosts[name].guest, self._hosts[name].proxmox is not None
+                guest, one_guest = self._hosts[name].guest, self._hosts[name].hypervisor.one_guest
                 self.scenarios = {**self.scenarios, name: self.scenarios[name].on(guest, one_guest=one_guest)}
                 by_name = {cell.mode.name: cell.mode for cell in chosen}
                 modes = {key: mode.on(guest, one_guest=one_guest) for key, mode in by_name.items()}

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from harness.features.embedded.disks import DISKS, SimulatedDisk
-from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.session import Secret
-from harness.lab.inventory import ROOT as ROOT_USER
-from harness.lab.inventory import ApiSpec, SecretSource
+from harness.features.proxmox import ROOT as ROOT_USER
+from harness.features.proxmox import ApiSpec, SecretSource
+from harness.features.proxmox.client import Client
+from harness.features.proxmox.session import Secret
 from harness.lab.transport.base import Runner
 from tests.e2e.machines import (
     ROOT,

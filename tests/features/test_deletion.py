@@ -29,6 +29,8 @@ SETS = list(itertools.combinations(range(COUNT), COUNT // 2))
 DELETED_IN = {name: SETS[number * len(SETS) // len(NAMES)] for number, name in enumerate(NAMES)}
 CASES = {f"case {case}": [name for name in NAMES if case in DELETED_IN[name]] for case in range(COUNT)}
 CASES["all"] = list(NAMES)
+CASES["proxmox"] = ["proxmox"]
+"""Other features depend on it on nodes of Proxmox VE, and only there."""
 LAB = """
 [host.here.disk.optane]
 id = "/dev/disk/by-id/nvme-INTEL_SSDPED1D280GA_PHM1234567890"
@@ -112,6 +114,33 @@ def test_of_any_two_features_each_is_once_deleted_without_the_other() -> None:
         assert any(one in deleted and other not in deleted for deleted in CASES.values())
 
 
+@pytest.mark.parametrize("project", ["proxmox"], indirect=True)
+def test_without_the_feature_proxmox_a_lab_file_cannot_name_a_node(project: Path) -> None:
+    node = """
+[host.pve1]
+kind = "proxmox"
+[host.pve1.api]
+url = "https://192.0.2.9:8006"
+node = "pve1"
+secret = { env = "PVE_PASSWORD" }
+"""
+    (project / "lab.toml").write_text(node, encoding="utf-8")
+    refused = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "doctor", "--lab=lab.toml"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    printed = " ".join((refused.stdout + refused.stderr).split())
+    assert refused.returncode == 2, printed
+    assert 'lab.toml: host.pve1.kind = "proxmox": allowed: local, ssh' in printed
+    assert "lab.toml: host.pve1.api: no such key; allowed: kind, " in printed
+    assert "hosts of further kinds need a feature that is not installed" in printed
+    assert "PVE_PASSWORD" not in printed
+
+
 @pytest.mark.parametrize("project", ["all"], indirect=True)
-def test_the_import_contracts_name_no_feature(project: Path) -> None:
+def test_the_import_contracts_need_no_feature(project: Path) -> None:
     run(project, str(Path(sys.executable).with_name("lint-imports")), "--no-cache")

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from harness.events import Events
-from harness.guest.proxmox import build_shell_parameters
-from harness.guest.proxmox.backend import ensure_iso
-from harness.guest.proxmox.client import Client, Expected
-from harness.guest.proxmox.machine import VirtualMachine, has_vm, log_in
-from harness.guest.proxmox.session import Secret
+from harness.features.proxmox import ROOT as ROOT_USER
+from harness.features.proxmox import ApiSpec, GuestRules, SecretSource
+from harness.features.proxmox.backend import ensure_iso
+from harness.features.proxmox.client import Client, Expected
+from harness.features.proxmox.machine import VirtualMachine, has_vm, log_in
+from harness.features.proxmox.session import Secret
+from harness.features.proxmox.vm_config import build_shell_parameters
 from harness.lab.hosts import GuestFiles
-from harness.lab.inventory import ROOT as ROOT_USER
-from harness.lab.inventory import ApiSpec, GuestRules, SecretSource
 from harness.lab.transport.base import Runner
 from tests.e2e.attaching import opened
 from tests.e2e.machines import background, command, latest, measure, pytest_command, wait_for_measurements

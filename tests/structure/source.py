@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_LOADED = ("report.py", "commands.py", "pytest_entry.py")
-"""What `harness.feature` and pytest load."""
+_LOADED = ("report.py", "commands.py", "proxmox.py", "pytest_entry.py")
+"""What `harness.feature`, the feature `proxmox` and pytest load."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ pytest_plugins = ["harness.plugin"]
 
 def pytest_configure():
     from harness import image
-    from harness.guest.proxmox import client, session
+    from harness.features.proxmox import client, session
     from harness.measure import host_measurer
     from tests.substitutes import substitute
 
@@ -82,7 +82,7 @@ from pathlib import Path
 import pytest
 
 from harness.features.doctor.command import DoctorRequest, doctor
-from harness.guest.proxmox.client import open_client
+from harness.features.proxmox.client import open_client
 from harness.lab.hosts import connect
 from harness.lab.lab_file import load_lab
 
@@ -99,13 +99,13 @@ def pytest_generate_tests(metafunc):
 
 def test_read(host):
     connect(host).close()
-    with open_client(host.name, host.proxmox) as client:
+    with open_client(host.name, host.hypervisor) as client:
         client.get("version")
 
 
 def test_write(host):
     connect(host).close()
-    with open_client(host.name, host.proxmox) as client:
+    with open_client(host.name, host.hypervisor) as client:
         client.write("post", "nodes/pve/qemu", {"vmid": 9000}, is_done=lambda: False, deadline=1)
 
 

@@ -107,7 +107,7 @@ def test_every_other_module_is_imported_without_it(without: Without) -> None:
     assert done.returncode == 0, done.stderr
     needing = done.stdout.split()
     assert "harness.guest.libvirt.binding" in needing
-    of_features = ("borrow.libvirt", "borrow.plugged", "neighbours.libvirt_backup")
+    of_features = ("borrow.libvirt", "borrow.plugged", "neighbours.backups")
     of_libvirt = ("harness.guest.libvirt.", *(f"harness.features.{name}" for name in of_features))
     assert [name for name in needing if not name.startswith(of_libvirt)] == []
 

@@ -12,7 +12,7 @@ from harness.errors import GuestError, HostError
 from harness.events import Event, Events, Note, StepFinished, StepStarted
 from harness.guest.booting import Booted, BootedGuest, Started, booted, logging_in
 from harness.lab.transport.ssh import SshRunner
-from tests.unit.proxmox_shell import PlayedShell
+from tests.unit.played_shell import PlayedShell
 
 
 class Machines:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.guest.proxmox.layouts import refuse_layout
+from harness.features.proxmox.layouts import refuse_layout
 from harness.lab.storages import FoundStorage
 from harness.layout.storage_files import Files, StoredFiles, read_nodatacow
 from harness.model.attach import Attach

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.proxmox.layouts import refuse_layout
+from harness.features.proxmox.vm_config import refuse_drive
 from harness.guest.libvirt.requirements import Versions, refuse_attach, refuse_mode, refuse_unoffered
-from harness.guest.proxmox import refuse_drive
-from harness.guest.proxmox.layouts import refuse_layout
 from harness.layout.storage_files import create_qcow2
 from harness.model.attach import Attach, Server
 from harness.model.layout import Qcow2

@@ -24,7 +24,7 @@ from harness.guest.libvirt.effective import (
 )
 from harness.guest.qemu_process import Engines
 from harness.model.option import Effective
-from tests.unit.proxmox_shell import PlayedShell
+from tests.unit.played_shell import PlayedShell
 
 LIVE = ET.fromstring(
     """

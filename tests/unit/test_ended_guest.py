@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.features.proxmox.machine import Ended, VirtualMachine, explained, require_running
 from harness.guest.libvirt.effective import name_log
 from harness.guest.libvirt.guest import explain_end
-from harness.guest.proxmox.machine import Ended, VirtualMachine, explained, require_running
 from harness.lab.transport.local import LocalRunner
-from tests.unit.proxmox_nodes import double
+from tests.features.proxmox.proxmox_nodes import double
 
 RUNNER = LocalRunner("host node1")
 

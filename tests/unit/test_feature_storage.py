@@ -11,8 +11,7 @@ import pytest
 import harness.feature
 from harness.errors import ConfigError, SafetyError, Unsupported
 from harness.feature import Feature, FeatureStorage
-from harness.features.init.disks import Names
-from harness.features.init.storages import find_storages
+from harness.features.init.offers import Names, find_storages
 from harness.lab import lab_file, lab_schema
 from harness.lab.guard.room import free_bytes, require_room
 from harness.lab.inventory import Inventory, StorageKind, storage_kinds
@@ -61,7 +60,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, shelf: Path) -> Iterator[None]:
     )
     everything = (*harness.feature.features(), Feature(name="shelves", brings=(storage,)))
     monkeypatch.setattr(harness.feature, "features", lambda: everything)
-    computed = (storage_kinds, lab_schema.storage_keys, lab_file._make_schema)
+    computed = (storage_kinds, lab_schema.storage_keys, lab_file.make_host_keys, lab_file._make_schema)
     for function in computed:
         function.cache_clear()
     yield

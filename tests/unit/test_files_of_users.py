@@ -13,9 +13,9 @@ from harness import files
 from harness.config.problems import read_toml
 from harness.errors import ConfigError, HostError
 from harness.features.exchange.importing import ImportRequest, read_files
+from harness.features.proxmox import SecretSource
+from harness.features.proxmox.session import read_secret
 from harness.files import read_regular
-from harness.guest.proxmox.session import read_secret
-from harness.lab.inventory import SecretSource
 from harness.lab.transport.handshake import SshTarget, open_transport
 
 TEXT = '[host.node1]\nkind = "local"\n'

@@ -14,12 +14,12 @@ import libvirt_qemu
 import pytest
 
 from harness.errors import GuestError, HostError
+from harness.features.proxmox.guest import parse_size
+from harness.features.proxmox.guest import read_size as read_vm
 from harness.guest.booting import Places, choose_vcpus, find_size_problems, parse_places, refuse_queues, refuse_size
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.effective import GuestSize, read_size
 from harness.guest.libvirt.requirements import refuse_hardware
-from harness.guest.proxmox.guest import parse_size
-from harness.guest.proxmox.guest import read_size as read_vm
 from harness.guest.qemu_process import Engines, InspectedProcess, parse_placement, read_guest_facts, read_placement
 from harness.lab.counters import VmThreads
 from harness.lab.facts import Acceleration, HostFacts
@@ -30,7 +30,7 @@ from harness.model.guest import ANY_GUEST, GIB, MIB, GuestOptions
 from harness.model.option import Effective
 from tests.unit.guest_options import GUEST_OPTIONS
 from tests.unit.loop_disks import RUNNER
-from tests.unit.proxmox_shell import PlayedShell
+from tests.unit.played_shell import PlayedShell
 
 PLACED = """thread 700 1
 thread 701 2

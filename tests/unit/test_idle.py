@@ -19,7 +19,7 @@ from pve_double.state import Node
 from pve_double.storage.volumes import Storage
 from pve_double.testing import memory_node
 from tests.build import A_SLICE
-from tests.unit.proxmox_shell import PlayedShell
+from tests.unit.played_shell import PlayedShell
 
 KIB, MIB = 1024, 1024**2
 SECTOR = 512

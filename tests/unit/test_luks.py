@@ -7,7 +7,7 @@ import re
 import pytest
 
 from harness.features.answers.decision import factors
-from harness.guest.proxmox.layouts import refuse_layout
+from harness.features.proxmox.layouts import refuse_layout
 from harness.layout.layers import Alone, LayerBuilder, Volumes, plan_bases
 from harness.layout.regions import CryptDevice, Region, parse_encryption
 from harness.layout.storage_files import Files

@@ -21,7 +21,7 @@ from harness.config.names import RunId
 from harness.errors import HarnessError, HostError
 from harness.events import Events
 from harness.features.neighbours.backups import backup_file
-from harness.guest.proxmox.client import check_answer
+from harness.features.proxmox.client import check_answer
 from harness.lab.created import CreationLog
 from harness.lab.inventory import HostSpec
 from harness.lab.lease import lease
@@ -62,7 +62,7 @@ OTHER_ARGUMENTS = (
     "harness.lab.hosts._find_guest_files",
     "harness.features.doctor.machine._look_at_storage",
     "harness.features.doctor.machine.examine_storage",
-    "harness.features.init.storages._list_output",
+    "harness.features.init.offers._list_output",
     "harness.features.filesystem.volumes.build_with_filesystems",
     "harness.features.snapshots.proxmox.open_vm_taker",
 )

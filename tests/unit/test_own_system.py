@@ -27,7 +27,7 @@ from harness.model.base import Device
 from harness.model.guest import ANY_GUEST, GuestOptions
 from harness.model.mode import Mode, ModeVariant
 from tests.unit.loop_disks import RUNNER, require, traces
-from tests.unit.proxmox_shell import PlayedShell
+from tests.unit.played_shell import PlayedShell
 from tests.unit.this_host import connection, this_host
 
 __all__ = ["connection"]

@@ -35,7 +35,7 @@ WITHOUT_PERMISSION = {
     # It reads what a cached mode uses, and writes to /dev/null.
     ("harness.measure.session.warm", "dd"),
     # An option of a file system that this run has just had Proxmox VE make.
-    ("harness.guest.proxmox.layouts.build", "mount"),
+    ("harness.features.proxmox.layouts.build", "mount"),
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.guest.proxmox.layouts import refuse_layout
+from harness.features.proxmox.layouts import refuse_layout
 from harness.layout.storage_files import compute_qcow2_need, create_qcow2, fill_image, list_image_files
 from harness.model.attach import Attach
 from harness.model.job import Job

@@ -13,13 +13,13 @@ from harness.errors import GuestError, HarnessError, HostError
 from harness.features.doctor.settings import SettingsRecord
 from harness.features.embedded.lab_host import LabMachineState
 from harness.features.io_costs.cycles import CycleSeries, count_cycles, probe_cycle_counting
+from harness.features.proxmox.guest import find_drive
+from harness.features.proxmox.guest import read_process as read_pve_process
 from harness.features.vfio.passing import find_pci_disk
 from harness.guest.booting import LinuxSystem
 from harness.guest.libvirt.connection import answer_of
 from harness.guest.libvirt.effective import read_process
 from harness.guest.protocol import block_devices
-from harness.guest.proxmox.guest import find_drive
-from harness.guest.proxmox.guest import read_process as read_pve_process
 from harness.lab.counters import CounterFiles, Sample, find_threads, parse_samples, read_samples
 from harness.lab.facts import Acceleration, HostFacts, load_or_probe, read_answers, read_facts
 from harness.lab.transport.base import Completed, Runner

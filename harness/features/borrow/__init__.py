@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from harness.events import Events
     from harness.features.borrow import hypervisor, plugged
     from harness.guest.protocol import Hypervisor
-    from harness.guest.proxmox.client import Client
-    from harness.lab.created import Entry, Removal
     from harness.lab.hosts import Host
-    from harness.lab.transport.base import Runner
 else:
     hypervisor, plugged = import_later(__name__, "hypervisor", "plugged")
 
@@ -42,22 +39,9 @@ def _open_hypervisor(host: Host, events: Events) -> AbstractContextManager[Hyper
     return borrow_from_node(host, events)
 
 
-def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:
-    from harness.features.borrow.hypervisor import PluggedDrive
-    from harness.features.borrow.proxmox import unplug
-    from harness.guest.proxmox.disk_users import require_same_node
-
-    drive = entry.parsed((PluggedDrive,))
-    if drive is None:
-        return None
-    require_same_node(client, runner)
-    return unplug(client, drive)
-
-
 FEATURE = Feature(
     name="borrow",
     hypervisor=_open_hypervisor,
-    remove_from_node=_remove_from_node,
     remove_from_libvirt=lambda connection, runner, entry: plugged.remove_from_libvirt(connection, runner, entry),
-    list_things=lambda: (hypervisor.AddedThread, hypervisor.PluggedDrive, hypervisor.PluggedIn),
+    list_things=lambda: (hypervisor.AddedThread, hypervisor.PluggedIn),
 )

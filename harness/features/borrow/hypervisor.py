@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 from xml.etree import ElementTree as ET
 
 from platformdirs import user_state_path
@@ -19,7 +19,6 @@ from harness.events import Events, Note
 from harness.features.borrow.agent import AgentOfVm, AgentRunner
 from harness.guest.booting import GuestRunner, detect_system, logging_in
 from harness.guest.protocol import Guest, GuestDisk, Inside, Remover, System, block_devices, wait_for_disk
-from harness.guest.proxmox import DRIVE, parse_drive
 from harness.lab.created import CreationLog, Entry, Removal, Thing
 from harness.lab.hosts import Host
 from harness.lab.inventory import AnyDisk, BorrowedVm
@@ -71,29 +70,6 @@ class AddedThread(Thing):
     @property
     def words(self) -> str:
         return f"iothread {self.thread} in the borrowed VM {self.name}"
-
-
-class PluggedDrive(Thing):
-    """A drive in the running VM of others with this SMBIOS UUID. Source and serial number identify the drive."""
-
-    kind: Literal["pve-drive"] = "pve-drive"
-    node: str
-    vmid: int
-    uuid: str
-    key: str
-    source: str
-    serial: str
-
-    @property
-    def words(self) -> str:
-        return f"the drive {self.key} ({self.source}) in the borrowed VM {self.vmid}"
-
-    def in_config(self, config: Mapping[str, Any]) -> list[str]:
-        """The drives of a VM with this configuration that have the same source and serial number."""
-        return [key for key, value in config.items() if DRIVE.fullmatch(key) and self._is(parse_drive(str(value)))]
-
-    def _is(self, options: Mapping[str, str]) -> bool:
-        return (options["file"], options.get("serial")) == (self.source, self.serial)
 
 
 def list_threads(live: ET.Element) -> set[int]:

@@ -18,26 +18,34 @@ from harness.events import Events
 from harness.features.borrow.agent import INSTALL, AgentOfVm, AgentSilent
 from harness.features.borrow.hypervisor import (
     BorrowingHypervisor,
-    PluggedDrive,
     Plugging,
     describe_vm,
     refuse_plugging,
     require_same,
 )
+from harness.features.proxmox import GuestRules, OnNode, ProxmoxSpec
+from harness.features.proxmox.backend import ProxmoxHypervisor, name_source, require_attachable
+from harness.features.proxmox.client import Client, PveError, list_needed_to_borrow, open_client
+from harness.features.proxmox.creation import PveVolume
+from harness.features.proxmox.disk_users import require_same_node, require_unshared
+from harness.features.proxmox.guest import PID_FILE, ProxmoxGuest
+from harness.features.proxmox.machine import CONFIG_SECONDS, VirtualMachine, has_vm, require_all
+from harness.features.proxmox.vm_config import (
+    CONTROLLERS,
+    DRIVE,
+    choose_drives,
+    format_drive,
+    list_by_arguments,
+    parse_drive,
+    read_uuid,
+)
 from harness.guest.booting import Booted, GuestRunner, refuse_queues
 from harness.guest.protocol import Guest, GuestDisk, Hypervisor
-from harness.guest.proxmox import CONTROLLERS, choose_drives, format_drive, list_by_arguments, read_uuid
-from harness.guest.proxmox.backend import ProxmoxHypervisor, name_source, require_attachable
-from harness.guest.proxmox.client import Client, PveError, list_needed_to_borrow, open_client
-from harness.guest.proxmox.creation import PveVolume
-from harness.guest.proxmox.disk_users import require_unshared
-from harness.guest.proxmox.guest import PID_FILE, ProxmoxGuest
-from harness.guest.proxmox.machine import CONFIG_SECONDS, VirtualMachine, has_vm, require_all
 from harness.guest.qemu_process import InspectedProcess, find_qemu_threads
 from harness.lab.counters import VmThreads
-from harness.lab.created import CreationLog, Removal
+from harness.lab.created import CreationLog, Entry, Removal, Thing
 from harness.lab.hosts import Host
-from harness.lab.inventory import BorrowedVm, GuestRules, ProxmoxSpec
+from harness.lab.inventory import BorrowedVm
 from harness.lab.transport.base import Runner
 from harness.model.attach import Attach, Attachment
 from harness.model.guest import GuestOptions
@@ -52,6 +60,29 @@ CALL_SECONDS = 30.0
 _BYTES = "latin-1"
 _SILENT = "QEMU guest agent is not running"
 _NOT_CONFIGURED = "No QEMU guest agent configured"
+
+
+class PluggedDrive(Thing):
+    """A drive in the running VM of others with this SMBIOS UUID. Source and serial number identify the drive."""
+
+    kind: Literal["pve-drive"] = "pve-drive"
+    node: str
+    vmid: int
+    uuid: str
+    key: str
+    source: str
+    serial: str
+
+    @property
+    def words(self) -> str:
+        return f"the drive {self.key} ({self.source}) in the borrowed VM {self.vmid}"
+
+    def in_config(self, config: Mapping[str, Any]) -> list[str]:
+        """The drives of a VM with this configuration that have the same source and serial number."""
+        return [key for key, value in config.items() if DRIVE.fullmatch(key) and self._is(parse_drive(str(value)))]
+
+    def _is(self, options: Mapping[str, str]) -> bool:
+        return (options["file"], options.get("serial")) == (self.source, self.serial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +348,17 @@ def plug_drive(machine: VirtualMachine, log: CreationLog, disk: GuestDisk, sourc
                 continue
             yield key
             return
+
+
+def _remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | None:
+    """Unplug the drive that a killed run left; None for other entries. Raises HostError, SafetyError."""
+    if (drive := entry.parsed((PluggedDrive,))) is None:
+        return None
+    require_same_node(client, runner)
+    return unplug(client, drive)
+
+
+ON_NODE = OnNode(things=(PluggedDrive,), remove=_remove_from_node)
 
 
 def unplug(client: Client, made: PluggedDrive) -> Removal:

@@ -49,7 +49,7 @@ from harness.features.calibrate.noise import (
     smallest_detectable,
 )
 from harness.image import ImageSet
-from harness.lab.inventory import ROOT, HostSpec
+from harness.lab.inventory import HostSpec
 from harness.measure.phases import Phases
 from harness.results import RunStore
 from harness.units import format_duration
@@ -204,7 +204,7 @@ def choose_disk(spec: HostSpec, wanted: str | None) -> str:
     if why := spec.hypervisor.why_no_devices:
         raise ConfigError(
             f"host {spec.name}: a calibration gives the whole disk to the guest: {why}",
-            hint=f"log in as {ROOT} without a token: host.{spec.name}.api.user, .token and .secret",
+            hint=f"log in as root@pam without a token: host.{spec.name}.api.user, .token and .secret",
         )
     if not spec.hypervisor.boots_guests:
         raise ConfigError(

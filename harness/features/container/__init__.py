@@ -21,9 +21,9 @@ from harness.model.values import Flag, TomlTable
 from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
-    from harness.features.container import lxc, proxmox
+    from harness.features.container import lxc
 else:
-    lxc, proxmox = import_later(__name__, "lxc", "proxmox")
+    (lxc,) = import_later(__name__, "lxc")
 
 _SHARED = ("vcpus", "memory", "pin_vcpus")
 """The options of a guest that a container has, too."""
@@ -120,6 +120,5 @@ FEATURE = Feature(
     ),
     brings=(_KEYS,),
     extend_hypervisor=lambda host, vms, events: lxc.ContainersBesideVms(host, vms, events),
-    list_things=lambda: (lxc.Container, proxmox.CreatedContainer),
-    remove_from_node=lambda client, runner, entry: proxmox.remove_from_node(client, runner, entry),
+    list_things=lambda: (lxc.Container,),
 )

@@ -25,7 +25,7 @@ from harness.lab.counters import VmThreads
 from harness.lab.created import CreationLog, Entry, Processes, RandomName, Removal, fenced
 from harness.lab.guard.writable import run_all
 from harness.lab.hosts import Host
-from harness.lab.inventory import AnyDisk, ProxmoxSpec
+from harness.lab.inventory import AnyDisk
 from harness.lab.pin import TAG, BlockPin
 from harness.lab.transport.base import Completed, Runner, whole
 from harness.layout.build import Layouts
@@ -38,7 +38,7 @@ from harness.model.values import format_list, parse_cpus
 from harness.untrusted import count, reading
 
 if TYPE_CHECKING:
-    from harness.guest.proxmox.client import Client
+    from harness.features.proxmox.client import Client
 
 _CREATE = read_script("harness.features.container", "create_container.sh")
 _CHECK = read_script("harness.features.container", "check_lxc.sh")
@@ -437,9 +437,11 @@ class ContainersBesideVms:
 
     def _find_client(self) -> Client | None:
         """The API that makes the containers of the host; None if commands on the host do."""
-        spec = self._host.spec.hypervisor
-        by_api = isinstance(spec, ProxmoxSpec) and spec.boots_guests and spec.guest.container_storage is not None
-        return getattr(self._vms, "client", None) if by_api else None
+        if self._host.spec.kind != "proxmox":
+            return None
+        from harness.features.container.proxmox import find_client  # noqa: PLC0415 - it needs an HTTP client
+
+        return find_client(self._host, self._vms)
 
     def unsupported_by_guest_os(self, log: CreationLog, mode: Mode) -> str | None:
         """What the system of a VM lacks. The system of a container is that of its host."""

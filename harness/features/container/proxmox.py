@@ -21,15 +21,15 @@ from typing import Any, Literal
 from harness.errors import GuestError, HostError, LabUnavailable, Unsupported
 from harness.events import Events
 from harness.features.container.lxc import ContainerRunner, RunningContainer, list_program_directories
-from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox import build_marks, free_ids, name_vm, parse_drive, parse_owner
-from harness.guest.proxmox.client import Client, Expected, PveError
-from harness.guest.proxmox.creation import PveVolume, list_used_ids
-from harness.guest.proxmox.disk_users import require_same_node
+from harness.features.proxmox import GuestRules, OnNode, ProxmoxSpec
+from harness.features.proxmox.client import Client, Expected, PveError
+from harness.features.proxmox.creation import PveVolume, list_used_ids
+from harness.features.proxmox.disk_users import require_same_node
+from harness.features.proxmox.vm_config import build_marks, free_ids, name_vm, parse_drive, parse_owner
+from harness.guest.protocol import GuestDisk, Hypervisor
 from harness.lab.created import CreationLog, Entry, Removal, Thing
 from harness.lab.guard.writable import run_all
 from harness.lab.hosts import Host
-from harness.lab.inventory import GuestRules, ProxmoxSpec
 from harness.lab.pin import TAG, BlockPin
 from harness.lab.transport.base import Runner
 from harness.model.guest import GUEST_MEMORY, GuestOptions
@@ -82,6 +82,14 @@ class CreatedContainer(Thing):
     def template(self) -> str:
         """The template as a volume."""
         return f"{self.storage}:vztmpl/{self.file}"
+
+
+def find_client(host: Host, vms: Hypervisor) -> Client | None:
+    """The API, which makes the containers of the node, of its hypervisor; None if commands on the node make them."""
+    spec = host.spec.hypervisor
+    assert isinstance(spec, ProxmoxSpec), "no other hypervisor is on such a host"
+    by_api = spec.boots_guests and spec.guest.container_storage is not None
+    return getattr(vms, "client", None) if by_api else None
 
 
 def refuse_container(client: Client, host: Host, mode: Mode) -> str | None:
@@ -382,3 +390,6 @@ def _run_task(client: Client, thing: CreatedContainer, kind: str, below: str) ->
     client.task(
         "post", f"{_path(client, thing)}{below}", {}, is_done=is_done, expected=expected, deadline=_TASK_SECONDS
     )
+
+
+ON_NODE = OnNode(things=(CreatedContainer,), remove=remove_from_node)

@@ -45,7 +45,7 @@ from harness.features.doctor.settings import (
 from harness.features.doctor.syncs import examine_syncs
 from harness.lab.facts import read_facts
 from harness.lab.hosts import connect
-from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, ProxmoxSpec, whole_environment, withdraw_secrets
+from harness.lab.inventory import EMBEDDED, HostSpec, Inventory, whole_environment, withdraw_secrets
 from harness.lab.lab_file import load_lab
 from harness.lab.pin import LEASE_DIRECTORY
 from harness.lab.transport.base import Runner
@@ -212,7 +212,7 @@ def _check(spec: HostSpec, request: DoctorRequest, stack: ExitStack, notes: Clea
         state = look(runner, facts, spec.disks, root=request.root, window=request.window)
         with reading(f"host {spec.name}: its settings"):
             findings = examine(state, find_proof(facts))
-        if spec.proxmox is not None:
+        if spec.kind == "proxmox":
             # A node has no libvirt and does not need it.
             findings = [finding for finding in findings if finding.check != "libvirt"]
         findings += examine_syncs(runner, facts["fio_program"] or "fio", request.sync)
@@ -223,10 +223,10 @@ def _check(spec: HostSpec, request: DoctorRequest, stack: ExitStack, notes: Clea
 
 def examine_hypervisor(host: HostSpec, runner: Runner) -> list[HostFinding]:
     """The findings about the host's hypervisor. If it is unreachable, this is a finding and not an error."""
-    if isinstance(spec := host.hypervisor, ProxmoxSpec):
+    if host.kind == "proxmox":
         from harness.features.doctor.node import node_findings  # noqa: PLC0415 - other hosts need no HTTP client
 
-        return node_findings(host, spec, runner)
+        return node_findings(host, runner)
     return [examine_storage(runner, storage) for storage in host.stored]
 
 

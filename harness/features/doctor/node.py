@@ -8,12 +8,20 @@ from typing import Any
 
 from harness.errors import ConfigError, HarnessError, HostError, LabUnavailable, SafetyError
 from harness.features.doctor.machine import HostFinding, Level, make_finding
-from harness.guest.proxmox import free_ids
-from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client, Needed, PveError, list_needed_to_borrow, open_client
-from harness.guest.proxmox.creation import list_used_ids
-from harness.guest.proxmox.disk_users import read_claims, read_node
-from harness.guest.proxmox.layouts import STORAGE_TYPES
-from harness.lab.inventory import ROOT, DiskById, DiskByStorage, GuestRules, HostSpec, ProxmoxSpec
+from harness.features.proxmox import ROOT, GuestRules, ProxmoxSpec
+from harness.features.proxmox.client import (
+    TO_CREATE_VOLUMES,
+    Client,
+    Needed,
+    PveError,
+    list_needed_to_borrow,
+    open_client,
+)
+from harness.features.proxmox.creation import list_used_ids
+from harness.features.proxmox.disk_users import read_claims, read_node
+from harness.features.proxmox.layouts import STORAGE_TYPES
+from harness.features.proxmox.vm_config import free_ids
+from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
 from harness.lab.transport.base import Runner
 from harness.units import format_size
 
@@ -263,8 +271,10 @@ def _stored(disk: DiskByStorage, state: NodeState) -> Iterator[HostFinding]:
             yield HostFinding(check, f"{storage} ({entry['type']}) for {layout}, {free} free", Level.OK, why)
 
 
-def node_findings(host: HostSpec, spec: ProxmoxSpec, runner: Runner) -> list[HostFinding]:
+def node_findings(host: HostSpec, runner: Runner) -> list[HostFinding]:
     """The doctor's findings about a node of Proxmox VE."""
+    spec = host.hypervisor
+    assert isinstance(spec, ProxmoxSpec), "no other hypervisor is on such a host"
     try:
         with open_client(host.name, spec) as client:
             return examine_node(host, spec, read_state(host, spec, client, runner))

@@ -21,6 +21,8 @@ OUTPUT = Path("lab.toml")
 UNKNOWN_NODE = "localhost"
 """PVE's name for the node that answers, until its own name is known."""
 _LAST_PORT = 65535
+_API_PORT = 8006
+"""Of Proxmox VE."""
 _OF_NODE = ("user", "token", "secret", "ca_file", "fingerprint", "node", "guest_address")
 _ADDRESS = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<address>\[[^\]\s]+\]|[^:@\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
@@ -173,9 +175,7 @@ def _describe_node(options: argparse.Namespace, given: dict[str, Any]) -> tuple[
             hint="store the password in a file that only you can read: --secret file:$HOME/.pve-password",
         )
     secret = {kind: _make_absolute(Path(name)) if kind == "file" else name}
-    from harness.lab.inventory import API_PORT
-
-    api: dict[str, Any] = {"url": f"https://{address}:{port or API_PORT}", "node": given["node"] or UNKNOWN_NODE}
+    api: dict[str, Any] = {"url": f"https://{address}:{port or _API_PORT}", "node": given["node"] or UNKNOWN_NODE}
     api |= {key: given[key] for key in ("user", "token", "fingerprint") if given[key]} | {"secret": secret}
     api |= {"ca_file": _make_absolute(given["ca_file"])} if given["ca_file"] else {}
     key = {"key": _make_absolute(options.key)} if options.key else {}
@@ -199,7 +199,7 @@ def _make_absolute(path: Path) -> str:
 
 def _name_host(address: str) -> str:
     """The host's name in the lab file: the first part of its name, or its address with hyphens."""
-    from harness.features.init.disks import Names
+    from harness.features.init.offers import Names
 
     address = address.strip("[]")
     is_name = re.fullmatch(r"[A-Za-z][\w-]*(\.[\w-]+)*", address)

@@ -19,12 +19,21 @@ from typing import Any, NoReturn
 
 from harness.cli import PYTEST, pytest_arguments
 from harness.errors import ConfigError, HarnessError
-from harness.features.init.commands import OUTPUT, UNKNOWN_NODE, InitRequest
-from harness.features.init.disks import DiskOffer, Names, NotOffered, Offers, StorageOffer, find_disks, is_root, show
-from harness.features.init.storages import find_storages
+from harness.features.init.commands import OUTPUT, InitRequest
+from harness.features.init.offers import (
+    DiskOffer,
+    Names,
+    NotOffered,
+    Offers,
+    StorageOffer,
+    find_disks,
+    find_storages,
+    is_root,
+    show,
+)
 from harness.files import write_atomically
 from harness.lab.hosts import connect
-from harness.lab.inventory import HostSpec, ProxmoxSpec, withdraw_secrets
+from harness.lab.inventory import HostSpec, withdraw_secrets
 from harness.lab.lab_file import KEYS_HINT, lab_of
 from harness.lab.transport.base import Runner
 from harness.model.disk import STORAGE
@@ -189,11 +198,13 @@ def inspect_requested(request: InitRequest, path: str | None = None) -> tuple[di
     Raises ConfigError, LabUnavailable, HostError.
     """
     with name_options(request):
-        spec = _parse_host(request.name, request.host)
+        spec = parse_host(request.name, request.host)
         withdraw_secrets([spec])
         with closing(connect(spec)) as runner:
-            if spec.proxmox is not None:
-                return _inspect_node(request, spec.proxmox, runner)
+            if spec.kind == "proxmox":
+                from harness.features.init.node import inspect_node  # noqa: PLC0415 - other hosts need no HTTP client
+
+                return inspect_node(request, spec, runner)
             return request.host, inspect_host(runner, Names.besides(request.reserved), path)
 
 
@@ -224,21 +235,7 @@ def inspect_host(runner: Runner, names: Names, path: str | None = None) -> Offer
     return Offers(tuple(storages), tuple(disks), tuple(other_storages), tuple(other_disks), tuple(notes))
 
 
-def _inspect_node(request: InitRequest, node: ProxmoxSpec, runner: Runner) -> tuple[dict[str, Any], Offers]:
-    """The node's table, with its own name, and what it has to measure."""
-    from harness.features.init.storages import inspect_node, read_node_name  # noqa: PLC0415
-    from harness.guest.proxmox.client import open_client  # noqa: PLC0415 - other hosts need no HTTP client
-
-    host = request.host
-    if host["api"]["node"] == UNKNOWN_NODE:
-        with open_client(request.name, node) as client:
-            host = host | {"api": host["api"] | {"node": read_node_name(client, runner)}}
-        node = _parse_host(request.name, host).proxmox or node
-    with open_client(request.name, node) as client:
-        return host, inspect_node(client, runner, Names.besides(request.reserved))
-
-
-def _parse_host(name: str, host: dict[str, Any]) -> HostSpec:
+def parse_host(name: str, host: dict[str, Any]) -> HostSpec:
     """The host of the command line. Raises ConfigError, which names the key of a lab file."""
     (spec,) = lab_of({"host": {name: host}}, SOURCE).hosts
     return spec

@@ -2,14 +2,15 @@
 
 A mode asks for it with `guests`, `neighbour` or `backup`. A mode with a neighbour or a backup is measured beside the
 same mode without, in the same blocks. `measured.py` says what each guest got, how fair that is, and what the neighbour
-and the backup did; its checks void cells whose jobs did not run at the same time. `backups.py` and `libvirt_backup.py`
-make the backups, `slice_backups.py` while slices run, and `report.py` has the tables. How jobs run at the same time,
-each on a volume of its own, is part of the kernel: an arm has parts (`model/mode.py`).
+and the backup did; its checks void cells whose jobs did not run at the same time. `backups.py` makes backups by
+libvirt, `proxmox.py` by Proxmox VE, and `report.py` has the tables. How jobs run at the same time, each on a volume of
+its own, is part of the kernel: an arm has parts (`model/mode.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,11 +24,14 @@ from harness.model.values import Flag, TomlTable
 from harness.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
-    from harness.features.neighbours import backups, libvirt_backup, measured, slice_backups
+    from harness.features.neighbours import backups, measured
+    from harness.lab.created import CreationLog
+    from harness.lab.hosts import Host
+    from harness.lab.inventory import HostSpec
+    from harness.lab.transport.base import Runner
+    from harness.layout import BlockSource
 else:
-    backups, libvirt_backup, measured, slice_backups = import_later(
-        __name__, "backups", "libvirt_backup", "measured", "slice_backups"
-    )
+    backups, measured = import_later(__name__, "backups", "measured")
 
 MOST_GUESTS = 6
 """Guests that a mode has at most. fio on the host runs once for each of them, through one connection: OpenSSH allows 10
@@ -131,27 +135,34 @@ def _find_name_problems(scenario: Scenario) -> Iterator[str]:
                 yield f'mode.{of}: the name "{name}" has {len(name)} characters; allowed: at most {LONGEST_NAME}'
 
 
+def _find_no_room(runner: Runner, spec: HostSpec, size_bytes: int) -> str | None:
+    """As `BackupMaker`. Proxmox VE writes to a storage, whose space is checked before its volumes are created."""
+    return backups.find_no_room(runner, spec, size_bytes) if spec.kind != "proxmox" else None
+
+
+def _open_files(
+    log: CreationLog, host: Host, sources: Mapping[str, BlockSource]
+) -> AbstractContextManager[Mapping[str, str]]:
+    """As `BackupMaker`. None for Proxmox VE, which writes to a storage."""
+    return backups.open_files(log, host, sources) if host.spec.kind != "proxmox" else nullcontext({})
+
+
 FEATURE = Feature(
     name="neighbours",
     subject=Subject(in_cell=lambda cell, _slices: cell.mode.runs_with_others),
     brings=(
         ModeKeys(table=OtherIo, find_problems=find_problems, adapt=add_modes),
         BackupMaker(
-            find_no_room=lambda runner, spec, size_bytes: backups.find_no_room(runner, spec, size_bytes),
-            open_files=lambda log, host, sources: backups.open_files(log, host, sources),
-            by_libvirt=lambda *arguments: libvirt_backup.LibvirtBackup(*arguments),
-            refuse_on_node=lambda client, rules, mode: backups.refuse_on_node(client, rules, mode),
-            require_room_on_node=lambda *arguments: backups.require_room_on_node(*arguments),
-            open_on_node=lambda log, machine, rules: backups.open_on_node(log, machine, rules),
+            find_no_room=_find_no_room,
+            open_files=_open_files,
+            by_libvirt=lambda *arguments: backups.LibvirtBackup(*arguments),
         ),
     ),
-    remove_from_node=lambda client, runner, entry: backups.remove_from_node(client, runner, entry),
-    list_things=lambda: (backups.CreatedBackups,),
     counts=lambda slice_, _cell: measured.has_its_backup(slice_),
     find_checks=lambda slices, cell: (*measured.check_together(slices), *measured.check_backup(slices, cell)),
     find_notes=lambda slices, _cell: measured.note_lost_backups(slices),
     measure=lambda cell, blocks, samples, confidence, span_bytes: measured.measure_others(
         cell, blocks, samples, confidence, span_bytes
     ),
-    accompany=lambda session, table, start: slice_backups.accompany(session, table, start),
+    accompany=lambda session, table, start: measured.accompany(session, table, start),
 )

@@ -15,9 +15,9 @@ from harness.feature import Feature, FeatureRecords, FeatureTables, import_later
 from harness.features.snapshots.request import SnapshotRecord, Snapshots, find_problems, plan_snapshots
 
 if TYPE_CHECKING:
-    from harness.features.snapshots import measuring, proxmox
+    from harness.features.snapshots import measuring
 else:
-    measuring, proxmox = import_later(__name__, "measuring", "proxmox")
+    (measuring,) = import_later(__name__, "measuring")
 
 
 FEATURE = Feature(
@@ -33,8 +33,7 @@ FEATURE = Feature(
     ),
     follow_ups=plan_snapshots,
     follow=lambda context, prepared: measuring.follow(context, prepared),
-    list_things=lambda: (measuring.VolumeSnapshot, proxmox.VmSnapshot),
-    remove_from_node=lambda client, runner, entry: proxmox.remove_from_node(client, runner, entry),
+    list_things=lambda: (measuring.VolumeSnapshot,),
     load_records=lambda: (
         FeatureRecords(
             key="snapshots",

@@ -118,7 +118,7 @@ def open_taker(planned: PlannedSnapshots, session: Session, log: CreationLog) ->
 
     Raises Unsupported, with the remedy, and HostError.
     """
-    if session.host.spec.proxmox is not None:
+    if session.host.spec.kind == "proxmox":
         from harness.features.snapshots.proxmox import open_vm_taker  # noqa: PLC0415 - it needs an HTTP client
 
         with open_vm_taker(planned, session, log) as taker:

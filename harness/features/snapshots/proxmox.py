@@ -10,14 +10,15 @@ from functools import partial
 from typing import Literal
 
 from harness.errors import GuestError, Unsupported
+from harness.features.proxmox import OnNode
+from harness.features.proxmox.client import Client, Expected
+from harness.features.proxmox.creation import PveVolume
+from harness.features.proxmox.disk_users import require_same_node
+from harness.features.proxmox.guest import ProxmoxGuest
+from harness.features.proxmox.layouts import require_room
+from harness.features.proxmox.machine import VirtualMachine, has_vm
+from harness.features.proxmox.vm_config import read_token
 from harness.features.snapshots.request import PlannedSnapshots
-from harness.guest.proxmox import read_token
-from harness.guest.proxmox.client import Client, Expected
-from harness.guest.proxmox.creation import PveVolume
-from harness.guest.proxmox.disk_users import require_same_node
-from harness.guest.proxmox.guest import ProxmoxGuest
-from harness.guest.proxmox.layouts import require_room
-from harness.guest.proxmox.machine import VirtualMachine, has_vm
 from harness.lab.created import CreationLog, Entry, Removal, Thing
 from harness.lab.pin import TAG
 from harness.lab.storages import Allocation
@@ -140,3 +141,6 @@ def remove_from_node(client: Client, runner: Runner, entry: Entry) -> Removal | 
         return None
     require_same_node(client, runner)
     return remove_left(client, thing)
+
+
+ON_NODE = OnNode(things=(VmSnapshot,), remove=remove_from_node)

@@ -21,13 +21,13 @@ from harness.features.borrow import agent as transport
 from harness.features.borrow.agent import AgentOfVm, AgentRunner, AgentSilent, EndedProgram
 from harness.features.borrow.libvirt import LibvirtAgent
 from harness.features.borrow.proxmox import ProxmoxAgent
+from harness.features.proxmox.machine import VirtualMachine
 from harness.guest.libvirt.connection import Connection
-from harness.guest.proxmox.machine import VirtualMachine
 from harness.measure.platform import Clocks
 from pve_double.executor import guest, sockets
 from tests.features.borrow.guest_agents import AGENTS, INSTALLED, stand_in
+from tests.features.proxmox.proxmox_nodes import double
 from tests.unit.processes import ends
-from tests.unit.proxmox_nodes import double
 
 NAME = "VM shop on node1"
 WAYS = ("libvirt", "proxmox")

@@ -17,19 +17,19 @@ from harness.features.borrow import proxmox as borrowing
 from harness.features.borrow.hypervisor import BorrowingHypervisor
 from harness.features.doctor.machine import Level
 from harness.features.doctor.node import examine_node, needed, read_state
+from harness.features.proxmox import GuestRules, removal
+from harness.features.proxmox.client import Client
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox import removal
-from harness.guest.proxmox.client import Client
-from harness.lab.inventory import BorrowedVm, DiskByStorage, GuestRules
+from harness.lab.inventory import BorrowedVm, DiskByStorage
 from harness.lab.transport.local import LocalRunner
 from harness.lab.transport.ssh import SshRunner
 from tests.features.borrow.test_proxmox_borrowed import ATTACH, BORROWED, HOST, RUN, THIN, VM, Inside, borrowing_host
-from tests.unit.proxmox_fixtures import impatient
-from tests.unit.proxmox_shell import NodeShell
-from tests.unit.test_proxmox_backend import left
-from tests.unit.test_proxmox_doctor import FIT, TOKEN
-from tests.unit.test_proxmox_doctor import HOST as NODE
-from tests.unit.test_proxmox_privileges import granted_by, token_with
+from tests.features.proxmox.proxmox_fixtures import impatient
+from tests.features.proxmox.proxmox_shell import NodeShell
+from tests.features.proxmox.test_proxmox_backend import left
+from tests.features.proxmox.test_proxmox_doctor import FIT, TOKEN
+from tests.features.proxmox.test_proxmox_doctor import HOST as NODE
+from tests.features.proxmox.test_proxmox_privileges import granted_by, token_with
 
 DOCS = (Path(__file__).parents[3] / "docs" / "borrow.md").read_text(encoding="utf-8")
 ROLES, ACLS = granted_by(DOCS)

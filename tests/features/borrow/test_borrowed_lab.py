@@ -8,7 +8,8 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.features.calibrate.command import choose_disk
-from harness.lab.inventory import BorrowedVm, LibvirtSpec, ProxmoxSpec, VmLogin
+from harness.features.proxmox import ProxmoxSpec
+from harness.lab.inventory import BorrowedVm, LibvirtSpec, VmLogin
 from tests.unit.test_inventory import GOOD, complaint, load
 
 GUEST = """

@@ -30,8 +30,8 @@ from harness.model.layout import Lvm
 from harness.model.mode import Mode
 from tests.unit.granted import granted
 from tests.unit.loop_disks import RUNNER
+from tests.unit.played_shell import PlayedShell
 from tests.unit.pluggable_domain import DEFINITION, PluggableDomain, connected
-from tests.unit.proxmox_shell import PlayedShell
 
 VM = BorrowedVm("shop", VmLogin("192.0.2.50", 22, "root", Path("/keys/shop"), None, through_host=True))
 DISK = DiskById("optane", "/dev/disk/by-id/nvme-1", "PHM1", destroy=True)

@@ -17,12 +17,13 @@ from harness.events import Event, Events, Note
 from harness.features.borrow import proxmox as borrowing_from_node
 from harness.features.borrow.hypervisor import BorrowingHypervisor
 from harness.features.borrow.proxmox import borrow_vm, refuse_disk
+from harness.features.proxmox import GuestRules, removal
+from harness.features.proxmox.client import Client
+from harness.features.proxmox.vm_config import choose_drives
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox import choose_drives, removal
-from harness.guest.proxmox.client import Client
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
-from harness.lab.inventory import BorrowedVm, DiskByStorage, GuestRules, HostSpec, VmLogin
+from harness.lab.inventory import BorrowedVm, DiskByStorage, HostSpec, VmLogin
 from harness.lab.transport.ssh import SshRunner
 from harness.layout import BlockSource
 from harness.measure.reap import reap
@@ -36,9 +37,10 @@ from pve_double.faults import Fault
 from pve_double.permissions import ROOT
 from pve_double.state import Node, Settings, make_node
 from pve_double.testing import FAST, PASSWORD
+from tests.features.proxmox.proxmox_fixtures import client, node, serving, shell
+from tests.features.proxmox.proxmox_shell import DISK, LINK, NodeShell
 from tests.unit.granted import pretended
-from tests.unit.proxmox_fixtures import client, node, serving, shell
-from tests.unit.proxmox_shell import DISK, LINK, NodeShell, PlayedShell
+from tests.unit.played_shell import PlayedShell
 
 __all__ = ["client", "node", "serving", "shell"]
 

@@ -14,12 +14,12 @@ from harness.events import Events
 from harness.features.container import make_container_mode
 from harness.features.container.lxc import ContainersBesideVms
 from harness.features.container.proxmox import make_template
+from harness.features.proxmox import ProxmoxSpec
+from harness.features.proxmox.backend import ProxmoxHypervisor
+from harness.features.proxmox.client import Client
+from harness.features.proxmox.session import Secret
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox.backend import ProxmoxHypervisor
-from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.session import Secret
 from harness.lab.hosts import Host
-from harness.lab.inventory import ProxmoxSpec
 from harness.layout import BlockSource
 from harness.measure.reap import reap
 from harness.model.attach import InContainer
@@ -30,10 +30,10 @@ from pve_double.faults import Fault
 from pve_double.server import Serving
 from pve_double.state import Container, Node
 from tests.features.container.test_container_pve import HAS_LXC, host_of
-from tests.unit.proxmox_fixtures import client, node, serving, shell
-from tests.unit.proxmox_nodes import connected
-from tests.unit.proxmox_shell import DISK, NodeShell
-from tests.unit.test_proxmox_backend import HOST, LVM, RAW, RULES, RUN, SPAN, left
+from tests.features.proxmox.proxmox_fixtures import client, node, serving, shell
+from tests.features.proxmox.proxmox_nodes import connected
+from tests.features.proxmox.proxmox_shell import DISK, NodeShell
+from tests.features.proxmox.test_proxmox_backend import HOST, LVM, RAW, RULES, RUN, SPAN, left
 
 __all__ = ["client", "node", "serving", "shell"]
 

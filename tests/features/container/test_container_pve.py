@@ -10,10 +10,10 @@ import pytest
 from harness.events import Events
 from harness.features.container import make_container_mode
 from harness.features.container.lxc import ContainersBesideVms
-from harness.guest.proxmox.backend import ProxmoxHypervisor
-from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.creation import PveVolume
-from harness.guest.proxmox.session import Secret
+from harness.features.proxmox.backend import ProxmoxHypervisor
+from harness.features.proxmox.client import Client
+from harness.features.proxmox.creation import PveVolume
+from harness.features.proxmox.session import Secret
 from harness.image.manifest import sha256_of
 from harness.lab.facts import Acceleration, HostFacts
 from harness.lab.hosts import GuestFiles, Host
@@ -21,10 +21,10 @@ from harness.lab.inventory import HostSpec
 from harness.model.guest import GuestOptions
 from harness.scenario.setups import stored_volumes
 from pve_double.server import Serving
-from tests.unit.proxmox_fixtures import client, node, serving, shell
-from tests.unit.proxmox_nodes import connected
-from tests.unit.proxmox_shell import DISK, NodeShell
-from tests.unit.test_proxmox_backend import HOST, LVM, RULES, RUN, SPAN, left
+from tests.features.proxmox.proxmox_fixtures import client, node, serving, shell
+from tests.features.proxmox.proxmox_nodes import connected
+from tests.features.proxmox.proxmox_shell import DISK, NodeShell
+from tests.features.proxmox.test_proxmox_backend import HOST, LVM, RULES, RUN, SPAN, left
 
 __all__ = ["client", "node", "serving", "shell"]
 

@@ -15,11 +15,11 @@ import pytest
 
 from harness.events import Events
 from harness.features.container.proxmox import make_template, start_on_node
+from harness.features.proxmox import ProxmoxSpec
+from harness.features.proxmox.creation import PveVolume
 from harness.guest.protocol import Guest, GuestDisk
-from harness.guest.proxmox.creation import PveVolume
 from harness.lab.created import CreationLog
 from harness.lab.facts import HostFacts
-from harness.lab.inventory import ProxmoxSpec
 from harness.lab.transport.local import LocalRunner
 from harness.measure.session import Guests
 from harness.model.attach import InContainer
@@ -32,8 +32,8 @@ from pve_double.testing import FAST, memory_node
 from tests.build import RUN_ID
 from tests.features.container.test_container_api import WITH_STORAGE
 from tests.features.container.test_measured import ARMS, INSIDE
+from tests.features.proxmox.proxmox_nodes import connected
 from tests.unit.loop_disks import loop, require, sparse
-from tests.unit.proxmox_nodes import connected
 from tests.unit.test_measure_blocks import MIB, READ, SPAN, WRITE, programs_in, ran_in, script, undisturbed
 
 # $1: the root, $2: a device. What LXC gives a container beside the programs of its host.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.features.init import disks, storages
+from harness.features.init import offers
 from harness.lab.guard import writable as probes
 from harness.lab.guard.writable import PROBES
 from harness.lab.transport.base import Completed
@@ -88,7 +88,7 @@ class InitHost:
         return self.host.run(argv, deadline=deadline, stdin=stdin, check=check)
 
     def _printed(self, argv: list[str], stdin: str | bytes | None) -> str | Completed | None:
-        if stdin == disks._LIST:
+        if stdin == offers._LIST:
             return "".join(each.listed for each in self.played.values())
         if argv[0] == "perl":
             return "".join(each.facts for each in self.played.values())
@@ -97,8 +97,8 @@ class InitHost:
         if argv[0] == "id":
             return f"{self.user}\n"
         if argv[0] == "test":
-            return Completed(tuple(argv), 0 if argv[2] == storages.IMAGES and self.images else 1, "", "")
-        return self._of_program(argv[4:]) if argv[:3] == ["sh", "-c", storages._IF_INSTALLED] else None
+            return Completed(tuple(argv), 0 if argv[2] == offers.IMAGES and self.images else 1, "", "")
+        return self._of_program(argv[4:]) if argv[:3] == ["sh", "-c", offers._IF_INSTALLED] else None
 
     def _of_program(self, argv: list[str]) -> str | Completed | None:
         if argv[0] in self.answers:

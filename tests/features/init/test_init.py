@@ -16,9 +16,9 @@ import pytest
 
 from harness.cli import main
 from harness.config.names import plain_name
-from harness.features.init import disks, lab_file
-from harness.features.init.disks import DiskOffer, Names, NotOffered, Offers, StorageOffer
+from harness.features.init import lab_file, offers
 from harness.features.init.lab_file import inspect_host, write_lab_text
+from harness.features.init.offers import DiskOffer, Names, NotOffered, Offers, StorageOffer
 from harness.lab.inventory import STORAGE_KINDS, DiskById, DiskByStorage, HostSpec
 from harness.lab.lab_file import lab_of, load_lab
 from harness.lab.transport.local import LocalRunner
@@ -256,7 +256,7 @@ def test_the_directory_of_libvirt_is_offered_without_a_pool(
 ) -> None:
     images = tmp_path / "images"
     images.mkdir()
-    monkeypatch.setattr("harness.features.init.storages.IMAGES", str(images))
+    monkeypatch.setattr("harness.features.init.offers.IMAGES", str(images))
     host.images = True
     found = loaded(directory, inspect_host(host, Names())).stored
     assert str(images) in [each.at for each in found]
@@ -386,8 +386,8 @@ def test_the_command_line_loads_no_library_of_a_hypervisor() -> None:
 
 
 def test_the_list_of_disks_of_this_machine_has_no_devices_on_others() -> None:
-    printed = LocalRunner("this machine").run(["sh", "-s"], stdin=disks._LIST, deadline=30).stdout
-    for each in disks._parse_listing(printed):
+    printed = LocalRunner("this machine").run(["sh", "-s"], stdin=offers._LIST, deadline=30).stdout
+    for each in offers._parse_listing(printed):
         assert Path("/sys/block", each.name).exists()
         assert not Path("/sys/block", each.name, "loop").exists()
 

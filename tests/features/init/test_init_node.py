@@ -15,21 +15,22 @@ import pytest
 
 from harness.cli import main
 from harness.errors import ConfigError
-from harness.features.init import disks, lab_file
-from harness.features.init.disks import Names
+from harness.features.init import lab_file
 from harness.features.init.lab_file import write_lab_text
-from harness.features.init.storages import inspect_node, read_node_name
-from harness.guest.proxmox.client import TO_CREATE_VOLUMES, Client
-from harness.guest.proxmox.session import Secret
+from harness.features.init.node import find_offers, read_node_name
+from harness.features.init.offers import _LIST, Names
+from harness.features.proxmox import ProxmoxSpec
+from harness.features.proxmox.client import TO_CREATE_VOLUMES, Client
+from harness.features.proxmox.session import Secret
 from harness.lab.inventory import DiskById, DiskByStorage, HostSpec
 from harness.lab.lab_file import load_lab
 from pve_double.server import Serving
 from pve_double.storage.disks import Disk
 from pve_double.storage.volumes import Storage
 from pve_double.testing import PASSWORD
-from tests.unit.proxmox_fixtures import client, node, serving, shell
-from tests.unit.proxmox_nodes import connected
-from tests.unit.proxmox_shell import LINK, NodeShell
+from tests.features.proxmox.proxmox_fixtures import client, node, serving, shell
+from tests.features.proxmox.proxmox_nodes import connected
+from tests.features.proxmox.proxmox_shell import LINK, NodeShell
 
 __all__ = ["client", "node", "serving", "shell"]
 
@@ -54,7 +55,7 @@ def storage(name: str, kind: str, **changes: Any) -> Storage:
 
 
 def test_storages_that_accept_images_are_offered_with_their_layouts(client: Client, on_node: NodeShell) -> None:
-    offers = inspect_node(client, on_node, Names())
+    offers = find_offers(client, on_node, Names())
     assert {each.name: (each.key, each.at, each.layouts) for each in offers.storages} == {
         "local": ("storage", "local", ("raw", "qcow2")),
         "local-lvm": ("storage", "local-lvm", ("lvm-thin",)),
@@ -68,7 +69,7 @@ def test_other_storages_are_named_with_the_reason(serving: Serving, client: Clie
     storages["full"] = storage("full", "lvm", total_bytes=GIB, vgname="full")
     storages["off"] = storage("off", "lvm", vgname="off", offline=True)
     storages["voh-20260101-lvm"] = storage("voh-20260101-lvm", "lvm", vgname="v")
-    offers = inspect_node(client, on_node, Names())
+    offers = find_offers(client, on_node, Names())
     assert [each.name for each in offers.storages] == ["local", "local-lvm"]
     whys = {each.what: each.why for each in offers.other_storages}
     assert whys["storage iso (dir)"] == "it does not accept disk images"
@@ -101,7 +102,7 @@ def test_a_storage_that_is_described_wrongly_hides_no_other(
     monkeypatch.setattr(
         client, "get", lambda path, _params=None: may if path == "access/permissions" else answers[path]
     )
-    offers = inspect_node(client, shell, Names())
+    offers = find_offers(client, shell, Names())
     assert [each.name for each in offers.storages] == ["good"]
     assert [each.why.partition(":")[0] for each in offers.other_storages] == [
         "host node1",
@@ -126,7 +127,7 @@ def test_a_storage_on_which_the_token_may_not_create_volumes_is_not_offered(
         client.write("put", "access/acl", acl, is_done=lambda: False)
     value = client.write("post", "access/users/bench@pve/token/voh", {"privsep": 0}, is_done=lambda: False)["value"]
     with connected(serving, user="bench@pve", token="voh", secret=Secret(value)) as token:
-        offers = inspect_node(token, on_node, Names())
+        offers = find_offers(token, on_node, Names())
     assert [each.name for each in offers.storages] == ["local-lvm"]
     (other,) = offers.other_storages
     assert other.what == "storage local (dir)"
@@ -139,14 +140,14 @@ def test_a_token_that_sees_no_storage_is_named_with_the_remedy(
     client.write("post", "access/users", {"userid": "bench@pve"}, is_done=lambda: False)
     value = client.write("post", "access/users/bench@pve/token/voh", {"privsep": 0}, is_done=lambda: False)["value"]
     with connected(serving, user="bench@pve", token="voh", secret=Secret(value)) as token:
-        offers = inspect_node(token, on_node, Names())
+        offers = find_offers(token, on_node, Names())
     assert offers.storages == ()
     assert offers.notes == ("bench@pve!voh sees no storage: docs/proxmox.md has the privileges that it needs",)
 
 
 def test_without_a_key_the_lab_file_says_where_commands_run(client: Client, shell: NodeShell) -> None:
     host = {"kind": "proxmox", "api": {"url": "https://192.0.2.9:8006", "node": "pve"}}
-    offers = inspect_node(client, shell, Names())
+    offers = find_offers(client, shell, Names())
     text = write_lab_text("pve1", host, offers, "lab.toml")
     assert '# key = "~/.ssh/id_ed25519"' in text
     assert "refuse that, except on the node itself" in text
@@ -185,11 +186,11 @@ def test_without_a_key_the_first_step_is_to_name_one(
 
 
 def test_a_free_disk_is_offered_and_one_that_a_vm_has_is_not(client: Client, on_node: NodeShell) -> None:
-    (disk,) = inspect_node(client, on_node, Names()).disks
+    (disk,) = find_offers(client, on_node, Names()).disks
     assert (disk.id, disk.serial, disk.device) == (LINK, "PVETEST_disk1", "/dev/sdb")
     made = client.write("post", f"{client.node}/qemu", {"vmid": 101, "scsi0": f"{LINK},size=1G"}, is_done=lambda: True)
     assert made
-    offers = inspect_node(client, on_node, Names())
+    offers = find_offers(client, on_node, Names())
     assert offers.disks == ()
     assert [each.why for each in offers.other_disks] == ["VM 101 has it as scsi0"]
 
@@ -197,7 +198,7 @@ def test_a_free_disk_is_offered_and_one_that_a_vm_has_is_not(client: Client, on_
 def test_without_a_shell_on_the_node_no_disk_is_offered(serving: Serving, client: Client, shell: NodeShell) -> None:
     del shell.prints["/etc/pve/local"]
     serving.node.disks.disks = [Disk("/dev/sda", GIB, used="LVM"), Disk("/dev/sdb", GIB, by_id=LINK, model="QEMU")]
-    offers = inspect_node(client, shell, Names())
+    offers = find_offers(client, shell, Names())
     assert offers.disks == ()
     assert [each.why.partition(",")[0] for each in offers.other_disks] == [
         "in use: LVM",
@@ -206,7 +207,7 @@ def test_without_a_shell_on_the_node_no_disk_is_offered(serving: Serving, client
     assert offers.notes == (
         "disks were not inspected, because no command can run on the node without its SSH key (--key)",
     )
-    assert not [said for said in shell.asked if disks._LIST in said]
+    assert not [said for said in shell.asked if _LIST in said]
 
 
 def test_the_node_is_the_one_of_the_shell_or_the_only_one(
@@ -239,11 +240,11 @@ def test_the_file_for_a_node_loads_as_it_is(
     text = (tmp_path / "lab.toml").read_text()
     assert PASSWORD not in text
     (found,) = load_lab(tmp_path / "lab.toml").hosts
-    assert found.proxmox is not None
-    assert (found.name, found.proxmox.api.node, found.proxmox.api.port) == ("127-0-0-1", "pve", serving.port)
+    assert isinstance(found.hypervisor, ProxmoxSpec)
+    assert (found.name, found.hypervisor.api.node, found.hypervisor.api.port) == ("127-0-0-1", "pve", serving.port)
     assert found.ssh is not None
     assert (found.ssh.key, found.ssh.port) == (tmp_path / "key", 2222)
-    assert (found.proxmox.guest.network, str(found.proxmox.guest.address)) == ("static", "10.99.0.50/16")
+    assert (found.hypervisor.guest.network, str(found.hypervisor.guest.address)) == ("static", "10.99.0.50/16")
     assert found.stored == (
         DiskByStorage("local", key="storage", at="local"),
         DiskByStorage("local-lvm", key="storage", at="local-lvm"),

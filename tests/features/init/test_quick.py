@@ -11,8 +11,8 @@ import pytest
 
 from harness.cli import main
 from harness.errors import ConfigError
-from harness.features.init.disks import NotOffered, Offers, StorageOffer
 from harness.features.init.lab_file import choose_storage, name_directory, select_cells
+from harness.features.init.offers import NotOffered, Offers, StorageOffer
 
 SMALL = StorageOffer("vms", "volume_group", "vms", ("lvm",), 20, 10)
 LARGE = StorageOffer("images", "directory", "/var/lib/libvirt/images", ("raw", "qcow2"), 40, 30)

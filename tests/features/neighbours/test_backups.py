@@ -15,9 +15,8 @@ from harness.analysis import IN_ORDER
 from harness.errors import GuestError
 from harness.features.borrow.hypervisor import refuse_others
 from harness.features.neighbours import make_backup_mode
-from harness.features.neighbours.libvirt_backup import LibvirtBackup, build_backup_xml
-from harness.features.neighbours.measured import check_backup, measure_others, note_lost_backups
-from harness.features.neighbours.slice_backups import Backups, Copies, Copy
+from harness.features.neighbours.backups import LibvirtBackup, build_backup_xml
+from harness.features.neighbours.measured import Backups, Copies, Copy, check_backup, measure_others, note_lost_backups
 from harness.guest.libvirt.connection import Connection
 from harness.guest.libvirt.requirements import Versions, refuse_mode
 from harness.measure.phases import Pauses
@@ -134,7 +133,7 @@ def test_a_backup_that_ends_is_begun_again_until_the_slice_ends(
     seconds: float, copies: int, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr("harness.features.neighbours.slice_backups.time", clock)
+    monkeypatch.setattr("harness.features.neighbours.measured.time", clock)
     stopped = Event()
     monkeypatch.setattr(stopped, "wait", clock.wait)
     disk = Disk(clock, seconds)

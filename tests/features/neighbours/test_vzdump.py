@@ -14,15 +14,15 @@ import pytest
 
 from harness.errors import GuestError, Unsupported
 from harness.features.neighbours import make_backup_mode
-from harness.features.neighbours.backups import CreatedBackups, Vzdump, end_backups
+from harness.features.neighbours.proxmox import CreatedBackups, Vzdump, end_backups
+from harness.features.proxmox import GuestRules
+from harness.features.proxmox.client import Client
+from harness.features.proxmox.creation import create_vm
+from harness.features.proxmox.guest import ProxmoxGuest
+from harness.features.proxmox.machine import VirtualMachine
+from harness.features.proxmox.vm_config import CreatedVm, build_shell_parameters, format_drive
 from harness.guest.booting import Booted
 from harness.guest.protocol import GuestDisk
-from harness.guest.proxmox import CreatedVm, build_shell_parameters, format_drive
-from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.creation import create_vm
-from harness.guest.proxmox.guest import ProxmoxGuest
-from harness.guest.proxmox.machine import VirtualMachine
-from harness.lab.inventory import GuestRules
 from harness.lab.transport.ssh import SshRunner
 from harness.layout import BlockSource
 from harness.model.attach import Attach
@@ -32,9 +32,9 @@ from harness.scenario.timetable import VZDUMP_LEAD, waiting
 from pve_double.executor.memory import MemoryExecutor
 from pve_double.state import Node
 from pve_double.storage.volumes import Storage
-from tests.unit.proxmox_fixtures import client, node, serving, shell
-from tests.unit.proxmox_shell import NodeShell, PlayedShell
-from tests.unit.test_proxmox_backend import (
+from tests.features.proxmox.proxmox_fixtures import client, node, serving, shell
+from tests.features.proxmox.proxmox_shell import NodeShell
+from tests.features.proxmox.test_proxmox_backend import (
     HOST,
     RULES,
     RUN,
@@ -47,7 +47,8 @@ from tests.unit.test_proxmox_backend import (
     left,
     reaped,
 )
-from tests.unit.test_proxmox_privileges import ACLS, ROLES, token_with
+from tests.features.proxmox.test_proxmox_privileges import ACLS, ROLES, token_with
+from tests.unit.played_shell import PlayedShell
 
 __all__ = ["client", "iso", "node", "serving", "shell"]
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from harness.errors import ConfigError, HostError, SafetyError, Unsupported
-from harness.features.init.disks import Names
-from harness.features.init.storages import find_storages
+from harness.features.init.offers import Names, find_storages
 from harness.features.rbd.images import CephPool, StoredImage
 from harness.lab import pin
 from harness.lab.lab_file import lab_of

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from harness.errors import HostError, Unsupported
+from harness.features.proxmox.backend import ProxmoxHypervisor
+from harness.features.proxmox.client import Client
+from harness.features.proxmox.creation import PveVolume
+from harness.features.proxmox.guest import parse_resolved
 from harness.features.rbd.images import locate_pool, refuse_on_node
-from harness.guest.proxmox.backend import ProxmoxHypervisor
-from harness.guest.proxmox.client import Client
-from harness.guest.proxmox.creation import PveVolume
-from harness.guest.proxmox.guest import parse_resolved
 from harness.lab.inventory import DiskByStorage
 from harness.layout import NetworkDisk
 from harness.layout.build import Layouts
@@ -29,10 +29,10 @@ from pve_double.qemu import command
 from pve_double.state import Node
 from pve_double.storage.volumes import CLUSTER, Storage
 from pve_double.tasks import TaskLog
-from tests.unit.proxmox_fixtures import client, node, serving, shell
-from tests.unit.proxmox_shell import DISK, NodeShell
-from tests.unit.test_proxmox_backend import RUN, SPAN, boot_twice, hypervisor, iso, reaped
-from tests.unit.test_proxmox_privileges import ACLS, ON_STORAGES, ROLES, token_with
+from tests.features.proxmox.proxmox_fixtures import client, node, serving, shell
+from tests.features.proxmox.proxmox_shell import DISK, NodeShell
+from tests.features.proxmox.test_proxmox_backend import RUN, SPAN, boot_twice, hypervisor, iso, reaped
+from tests.features.proxmox.test_proxmox_privileges import ACLS, ON_STORAGES, ROLES, token_with
 
 __all__ = ["client", "iso", "node", "serving", "shell"]
 

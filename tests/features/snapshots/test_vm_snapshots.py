@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from harness.errors import GuestError, HostError
+from harness.features.proxmox.client import Client, PveError
+from harness.features.proxmox.creation import create_vm
+from harness.features.proxmox.machine import VirtualMachine
+from harness.features.proxmox.vm_config import build_shell_parameters, format_drive
 from harness.features.snapshots.proxmox import VmSnapshot, VmTaker, refuse_snapshots, remove_left
-from harness.guest.proxmox import build_shell_parameters, format_drive
-from harness.guest.proxmox.client import Client, PveError
-from harness.guest.proxmox.creation import create_vm
-from harness.guest.proxmox.machine import VirtualMachine
 from harness.model.attach import Attach
 from pve_double.executor.memory import MemoryExecutor
 from pve_double.faults import Fault
 from pve_double.state import Node
 from pve_double.storage.volumes import Storage
-from tests.unit.proxmox_fixtures import client, node, serving, shell
-from tests.unit.proxmox_shell import NodeShell
-from tests.unit.test_proxmox_backend import RULES, RUN, hypervisor, iso
-from tests.unit.test_proxmox_privileges import ROLES, token_with
+from tests.features.proxmox.proxmox_fixtures import client, node, serving, shell
+from tests.features.proxmox.proxmox_shell import NodeShell
+from tests.features.proxmox.test_proxmox_backend import RULES, RUN, hypervisor, iso
+from tests.features.proxmox.test_proxmox_privileges import ROLES, token_with
 
 __all__ = ["client", "iso", "node", "serving", "shell"]
 

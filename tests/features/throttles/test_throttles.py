@@ -16,7 +16,7 @@ from harness.model.mode import Cell, Mode
 from harness.model.values import RateLimit
 from harness.results import CellContext, CellRecord, Measurement, ValidityCheck, assemble
 from tests.build import A_SLICE
-from tests.unit.proxmox_shell import PlayedShell
+from tests.unit.played_shell import PlayedShell
 
 MIB = 1024**2
 JOB = Job(rw="randread", bs=4096, iodepth=32, ramp=0, seconds=1)

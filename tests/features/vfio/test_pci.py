@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.features.vfio.passing import GroupMember, PciDisk, find_passable, parse_pci_disk, refuse_passthrough
-from tests.unit.proxmox_shell import PlayedShell
+from tests.unit.played_shell import PlayedShell
 
 LINK = "/dev/disk/by-id/nvme-900P"
 # As a host with one NVMe behind a port with ACS prints it.

@@ -33,9 +33,9 @@ from harness.results.validity import configuration_check
 from harness.scenario.setups import Group
 from tests.features.borrow.test_borrowing import BLK, Borrowed
 from tests.features.borrow.test_proxmox_borrowed import RUN, WHOLE, Borrowing, borrowing
+from tests.features.proxmox.proxmox_fixtures import client, node, serving, shell
 from tests.features.windows.windows_server import DATA, Recording, WindowsServer, now, windows_server
 from tests.unit.pluggable_domain import DEFINITION
-from tests.unit.proxmox_fixtures import client, node, serving, shell
 from tests.unit.test_measure_blocks import ARMS, LocalGuest, programs_in, session, undisturbed, with_the_stand_in
 
 VM = "the borrowed VM shop"
