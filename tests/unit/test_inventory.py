@@ -118,7 +118,7 @@ def test_the_class_of_a_disk_is_stated_or_shown_by_its_link_or_not_known(tmp_pat
 
 
 DISK_KEYS = "id, serial, overwrite_data, file, size, destroy, endurance, class, storages, array"
-HOST_KEYS = "kind, address, port, user, key, host_key, fio, api, guest, backup_directory, disk, storage"
+HOST_KEYS = "kind, address, port, user, key, host_key, fio, guest, backup_directory, disk, storage, api"
 WHY_BOTH = "missing; id and serial together identify the disk that may be overwritten"
 A_LINK = "allowed: a link such as /dev/disk/by-id/nvme-MODEL_SERIAL (ls -l /dev/disk/by-id/)"
 BY_PLACE = "names a slot, which may hold another disk later; allowed: a link in /dev/disk/by-id/"
