@@ -152,7 +152,7 @@ def test_an_unreachable_api_is_a_finding_in_addition_to_those_of_the_machine(mon
     (finding,) = examine_hypervisor(HOST, LocalRunner("host node1"))
     assert (finding.check, finding.level) == ("Proxmox VE", Level.PROBLEM)
     assert "the environment has no variable X" in finding.value
-    assert not examine_hypervisor(replace(HOST, hypervisor=LIBVIRT, stored=()), LocalRunner())
+    assert not examine_hypervisor(replace(HOST, kind="ssh", hypervisor=LIBVIRT, stored=()), LocalRunner())
 
 
 def test_what_the_login_may_not_read_is_unknown() -> None:
