@@ -46,6 +46,7 @@ class Engine:
     limit: RunLimit | None = None
     """The limit of the run, also that of a run which is resumed."""
     runs: list[Path] = field(default_factory=list)
+    begun_by_workers: list[str] = field(default_factory=list)
     measured: int = 0
     unavailable: dict[str, str] = field(default_factory=dict)
     """The first cause why cells could not be measured, by host, or by scenario if no host has its disks."""
@@ -181,7 +182,8 @@ class Engine:
 
     def list_begun(self) -> list[str]:
         """The directories of the runs that have begun to measure, and did not end."""
-        return [str(run.store.path) for run in self._campaigns.values() if run.store.journal_path.exists()]
+        begun = [str(run.store.path) for run in self._campaigns.values() if run.store.journal_path.exists()]
+        return begun + self.begun_by_workers
 
     def _end(self, campaign: Campaign, *, interrupted: bool) -> None:
         run = campaign.close(interrupted=interrupted)

@@ -56,8 +56,7 @@ def explain_interruption(config: pytest.Config, engine: Engine | None) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     crash = getattr(getattr(reporter, "_keyboardinterrupt_memo", None), "reprcrash", None)
     if crash is not None and CELLS in config.stash and not config.option.fulltrace:
-        # The runs of pytest-xdist's workers are not known here.
-        runs = ["RUN"] if config.pluginmanager.has_plugin("dsession") else engine.list_begun() if engine else []
+        runs = engine.list_begun() if engine else []
         stored = f"what was measured is stored; to go on, add to the same command: --resume={' or '.join(runs)}"
         crash.message = f"interrupted: {stored if runs else 'nothing was measured yet'}"
 

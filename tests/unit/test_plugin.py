@@ -870,6 +870,25 @@ def test_ctrl_c_says_in_one_line_what_is_stored_and_how_to_go_on(
     assert ("--resume=" in result.stdout.str()) == (where == "teardown")
 
 
+INTERRUPTED_CONTROLLER = """
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "teardown" and "PYTEST_XDIST_WORKER" not in os.environ:
+        raise KeyboardInterrupt
+"""
+
+
+def test_ctrl_c_names_the_runs_of_the_workers(play: Play, pytester: pytest.Pytester) -> None:
+    run = play(FINE)
+    with (pytester.path / "conftest.py").open("a") as conftest:
+        conftest.write("\nimport os" + INTERRUPTED_CONTROLLER)
+    result = run("-n", "1")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    (stored,) = (path.parent for path in (pytester.path / "reports").glob("2*/journal.jsonl"))
+    result.stdout.fnmatch_lines([f"!* what was measured is stored; to go on, *: --resume={stored} !*"])
+
+
 UNWRITABLE = """
     class Unwritable(RecordedMeasurer):
         def close(self):

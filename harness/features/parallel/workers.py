@@ -58,9 +58,12 @@ class Sender:
     def __init__(self, path: str, worker: str) -> None:
         self._path = path
         self._worker = worker
+        self.engine: Engine | None = None
+        """That of the worker, which knows the runs that it has begun."""
 
     def __call__(self, event: Event) -> None:
-        message = json.dumps([self._worker, type(event).__name__, asdict(event)])
+        begun = self.engine.list_begun() if self.engine is not None else []
+        message = json.dumps([self._worker, type(event).__name__, asdict(event), begun])
         _send(self._path, message.encode())
 
 
@@ -76,6 +79,8 @@ class Relay:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._progress: dict[str, Listener] = {}
+        self.begun: dict[str, list[str]] = {}
+        """The directories of the runs that each worker has begun."""
         self._directory = tempfile.mkdtemp(prefix="virt-overhead-")
         self.path = str(Path(self._directory, "progress"))
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -92,7 +97,7 @@ class Relay:
 
     def _serve(self) -> None:
         while message := self._socket.recv(_MOST_BYTES):
-            worker, name, fields = json.loads(message)
+            worker, name, fields, self.begun[worker] = json.loads(message)
             if worker not in self._progress:
                 self._progress[worker] = Progress(_Named(self._screen, worker))
             self._progress[worker](_EVENTS[name](**fields))
@@ -238,6 +243,11 @@ class ControllerHooks:
         if outcome := getattr(node, "workeroutput", {}).get(OUTCOME):
             add_outcome(engine_of(self._config), outcome)
 
+    @pytest.hookimpl
+    def pytest_keyboard_interrupt(self) -> None:
+        if self._relay is not None:
+            engine_of(self._config).begun_by_workers = [run for runs in self._relay.begun.values() for run in runs]
+
     def _host_of(self, nodeid: str) -> str | None:
         """The host of the cell with this node id. The parameter in a node id begins with the scenario."""
         file, _, parameter = nodeid.partition("[")
@@ -265,6 +275,8 @@ class WorkerHooks:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         if ENGINE in session.config.stash:
+            if isinstance(listener := session.config.stash.get(LISTENER, None), Sender):
+                listener.engine = session.config.stash[ENGINE]
             interrupt_once(session.config)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
