@@ -288,10 +288,10 @@ def _create_run(reports: Path) -> Iterator[RunStore]:
     store = RunStore.create(reports, RunId.new(), is_latest=False)
     try:
         yield store
+        store.become_latest()
     except BaseException:
         shutil.rmtree(store.path, ignore_errors=True)
         raise
-    store.become_latest()
 
 
 def _describe_origin(file: SourceFile) -> dict[str, JsonValue]:

@@ -318,6 +318,14 @@ def test_an_import_that_fails_on_a_full_disk_leaves_nothing_and_latest_on_the_la
         assert {path.name for path in Path("reports").iterdir()} == {whole.name, "latest", "filler"}
 
 
+def test_an_import_that_cannot_become_the_latest_run_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("reports").mkdir()
+    Path("reports/latest").write_text("a file")
+    assert import_here("--host", fio_file("3.41")) == 1
+    assert "reports/latest is not a link, so it cannot point to this run" in capsys.readouterr().err
+    assert [path.name for path in Path("reports").iterdir()] == ["latest"]
+
+
 def test_files_that_do_not_belong_together_are_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     one, other = fio_file("3.41"), changed("3.41", "other.json", filename="/dev/sdb")
     slow = changed("3.41", "slow.json", thinktime="100")
