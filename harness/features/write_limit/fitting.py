@@ -11,7 +11,7 @@ from harness.feature import FILL
 from harness.lab.inventory import HostSpec
 from harness.model.base import Base, Device
 from harness.model.job import Job
-from harness.model.mode import Arm
+from harness.model.mode import Arm, Cell
 from harness.report.numbers import count, percent
 from harness.scenario.plan import LeftOut, Plan, count_written
 from harness.scenario.setups import Group, Setup, regions
@@ -127,8 +127,8 @@ class _Reduction:
     workloads: tuple[str, ...] = ()
     everything: bool = False
 
-    def of(self, plan: Plan) -> Plan:
-        """The plan without it."""
+    def of(self, plan: Plan, writing_cells: Sequence[Cell]) -> Plan:
+        """The plan without it. `writing_cells` are those of its cells that write."""
         left_out = []
         if self.follow_ups:
             writing = [follow_up for follow_up in plan.follow_ups if follow_up.writes]
@@ -138,8 +138,8 @@ class _Reduction:
             left_out += [_LEFT_OUT(f"{description} ({', '.join(own)})") for description, own in names.items()]
             plan = replace(plan, follow_ups=tuple(each for each in plan.follow_ups if not each.writes))
         if self.depths:
-            gone = _left_out_by_depth(plan, self.depths)
-            cells = tuple(cell for cell in plan.cells if cell.writes and (cell.job.name, cell.job.iodepth) in gone)
+            gone = _left_out_by_depth(writing_cells, self.depths)
+            cells = tuple(cell for cell in writing_cells if (cell.job.name, cell.job.iodepth) in gone)
             depths = ", ".join(map(str, sorted(self.depths)))
             left_out.append(_LEFT_OUT(f"iodepth {depths} of jobs that write", cells))
             plan = plan.without(cells)
@@ -162,20 +162,20 @@ def _reductions(plan: Plan) -> Iterator[Plan]:
     """The plan, then plans that leave out more and more of it."""
     reduction = _Reduction()
     yield plan
+    writing = [cell for cell in plan.cells if cell.writes]
     if any(follow_up.writes for follow_up in plan.follow_ups):
         reduction = replace(reduction, follow_ups=True)
-        yield reduction.of(plan)
-    writing = [cell for cell in plan.cells if cell.writes]
+        yield reduction.of(plan, writing)
     for depth in _least_wanted(cell.job.iodepth for cell in writing):
         reduction = replace(reduction, depths=(*reduction.depths, depth))
-        yield reduction.of(plan)
+        yield reduction.of(plan, writing)
     if plan.conditioner is not FILL:
         reduction = replace(reduction, steady=True)
-        yield reduction.of(plan)
+        yield reduction.of(plan, writing)
     for name in reversed(list(dict.fromkeys(cell.job.name for cell in writing))):
         reduction = replace(reduction, workloads=(*reduction.workloads, name))
-        yield reduction.of(plan)
-    yield _Reduction(everything=True).of(plan)
+        yield reduction.of(plan, writing)
+    yield _Reduction(everything=True).of(plan, writing)
 
 
 def _least_wanted(depths: Iterable[int]) -> Sequence[int]:
@@ -191,12 +191,11 @@ def _least_wanted(depths: Iterable[int]) -> Sequence[int]:
     return wanted[:0:-1]
 
 
-def _left_out_by_depth(plan: Plan, depths: Sequence[int]) -> set[tuple[str, int]]:
+def _left_out_by_depth(writing_cells: Iterable[Cell], depths: Sequence[int]) -> set[tuple[str, int]]:
     """The workloads that write, with the depths that are left out of each. One of its depths always stays."""
     own: dict[str, set[int]] = {}
-    for cell in plan.cells:
-        if cell.writes:
-            own.setdefault(cell.job.name, set()).add(cell.job.iodepth)
+    for cell in writing_cells:
+        own.setdefault(cell.job.name, set()).add(cell.job.iodepth)
     found = set()
     for name, has in own.items():
         gone = [depth for depth in depths if depth in has]
