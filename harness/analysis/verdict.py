@@ -279,9 +279,12 @@ class Boundary:
         if p_value >= 0.5:
             return 1.0
         bound = self._sum_levels(-_STANDARD.inv_cdf(p_value) * self._weight(rounds))
-        # The level of which this is the union bound.
-        level = _find_root(lambda log: math.exp(log) / self._share(math.exp(log)) >= bound, math.log(bound) - 4, 3.0)
-        return min(1.0, math.exp(level) / 2)
+        # The level of which this is the union bound. Rare and frequent ones have the same share.
+        if bound <= _RARE:
+            return bound / 2
+        if (frequent := bound * _measure_share(self)) >= _ANCHOR:
+            return min(1.0, frequent / 2)
+        return _find_root(lambda level: level / self._share(level) >= bound, _RARE, _ANCHOR) / 2
 
     def _weight(self, rounds: int) -> float:
         return math.pow(rounds / self.looks[-1], 0.5 - self.shape)
