@@ -144,8 +144,8 @@ def reduce_bins(histogram: Mapping[int, int], most: float = MOST_BINS, per_octav
 
 def find_bin(latency: int) -> tuple[int, int]:
     """Where fio's bin with this latency begins and ends, in ns."""
-    low = latency - latency % _width(latency, FINEST)
-    return low, upper_end(low, FINEST)
+    width = _width(latency, FINEST)
+    return (low := latency - latency % width), low + width
 
 
 def upper_end(low: int, per_octave: int) -> int:
