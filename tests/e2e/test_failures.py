@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from harness.events import Events
 from harness.lab.lease import lease
 from harness.lab.transport.ssh import SshRunner
@@ -46,11 +44,6 @@ def test_a_mounted_disk_is_not_written_to(tmp_path: Path, host: SshRunner) -> No
         host.run(["sh", "-c", f"umount /mnt; wipefs -a -q {device}; blkdiscard -z -f {device}"], deadline=patience(60))
 
 
-def test_an_unreachable_host_is_named_with_its_address(tmp_path: Path) -> None:
-    done = measure(tmp_path, f"--lab={lab_file(tmp_path, port='9')}", *ONE_CELL)
-    refused(done, "host kvm1", "127.0.0.1:9")
-
-
 def test_a_host_without_libvirt_is_told_how_to_start_it(tmp_path: Path, host: SshRunner) -> None:
     units = "libvirtd.service libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket"
     with put_back(host, f"systemctl stop {units}", "systemctl start libvirtd.socket libvirtd.service"):
@@ -71,18 +64,6 @@ def test_setting_the_clock_of_the_host_does_not_end_the_lease_of_its_run(host: S
         time.sleep(2)
         held.require_held()
     host.run(["rmdir", directory], deadline=patience(10))
-
-
-def test_a_full_disk_under_the_reports_is_named(tmp_path: Path) -> None:
-    reports = tmp_path / "full"
-    reports.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none", reports], check=False).returncode:
-        pytest.skip("only root can mount a small file system")
-    try:
-        done = measure(reports, f"--lab={lab_file(tmp_path)}", *ONE_CELL)
-        refused(done, str(reports), "free space")
-    finally:
-        subprocess.run(["umount", reports], check=True)
 
 
 def test_an_interrupted_run_goes_on_and_what_a_kill_then_leaves_is_removed(tmp_path: Path, host: SshRunner) -> None:

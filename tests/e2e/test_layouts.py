@@ -20,7 +20,7 @@ from harness.layout.storage_files import fill_image, read_nodatacow
 from harness.measure.fio import mark_fio
 from harness.model.attach import Attach
 from harness.model.base import Device, Md
-from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile, Zvol, find_missing_requirement
+from harness.model.layout import Layout, Lvm, LvmThin, Partition, Qcow2, RawFile
 from harness.model.mode import Mode
 from tests.e2e.machines import on_lab_host
 from tests.patience import patience
@@ -132,7 +132,3 @@ def test_an_array_that_is_there_already_is_measured_as_it_is_and_stays(host: Ssh
         # What mdadm leaves behind the superblock is data to the guard.
         for member in members:
             host.run(["blkdiscard", "-z", "-f", member], deadline=patience(60))
-
-
-def test_what_the_host_does_not_have_is_told(facts: HostFacts) -> None:
-    assert find_missing_requirement(Zvol(), facts) == "ZFS is not installed there: apt-get install zfsutils-linux"

@@ -1127,6 +1127,21 @@ def test_the_name_of_a_disk_does_not_select_another_one_whose_mode_continues_it(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="root mounts a small file system")
+def test_reports_without_room_for_a_run_are_named_with_the_remedy(play: Play, pytester: pytest.Pytester) -> None:
+    run, reports = play(FINE), pytester.path / "reports"
+    reports.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "none", reports], check=True)
+    try:
+        result = run()
+    finally:
+        subprocess.run(["umount", "--lazy", reports], check=True)
+    printed = result.stdout.str() + result.stderr.str()
+    assert result.ret not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert f"free space on the file system of {reports}" in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="root mounts a small file system")
 def test_a_run_on_a_full_disk_says_that_its_journal_has_what_was_measured_and_goes_on(
     play: Play, pytester: pytest.Pytester
 ) -> None:
