@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -232,16 +232,14 @@ def _why_none(
     disks: Collection[OfferedDisk],
     chosen: Collection[str] | None,
 ) -> str:
-    wanted = "disk" if requested == ANY else "storage" if requested == STORAGE else f"disk of class {requested}"
+    kind = "storage" if requested == STORAGE else "disk"
+    wanted = kind if requested in (ANY, STORAGE) else f"disk of class {requested}"
     if scenario.disk != requested:
         wanted = f"disk {scenario.disk}, and no other {wanted}"
     if chosen is not None:
         return f"--disk names no {wanted}"
     if others:
         return "the embedded lab has scenarios for its disks by name; --disk=NAME measures one of them by its class"
-    return f"the lab has no {wanted}{''.join(_unknown(disks) if requested not in (ANY, STORAGE) else ())}"
-
-
-def _unknown(disks: Collection[OfferedDisk]) -> Iterator[str]:
-    if names := [disk.name for disk in disks if disk.disk_class is None]:
-        yield f"; the class of {', '.join(names)} is not known without asking the host: set `class` in the lab file"
+    unknown = ", ".join(disk.name for disk in disks if disk.disk_class is None and requested not in (ANY, STORAGE))
+    ask = f"the class of {unknown} is not known without asking the host: set `class` in the lab file"
+    return f"the lab has no {wanted}; {ask if unknown else f'add it as [host.NAME.{kind}.{kind.upper()}]'}"

@@ -97,6 +97,17 @@ def test_a_simulated_disk_is_not_measured_by_its_class_unless_it_is_chosen(tmp_p
     assert disks_of(for_lab(scenarios, simulated, {"ssd2"})) == {"ssd2": "ssd2"}
 
 
+@pytest.mark.parametrize(
+    ("requested", "said"),
+    [
+        ("storage", "a: the lab has no storage; add it as [host.NAME.storage.STORAGE]"),
+        ("array", "a: the lab has no disk of class array; add it as [host.NAME.disk.DISK]"),
+    ],
+)
+def test_a_lab_without_the_class_is_told_where_to_add_one(tmp_path: Path, requested: str, said: str) -> None:
+    assert for_lab(files(tmp_path, a=f'disk = "{requested}"'), [FAST]).notes == (said,)
+
+
 def test_chosen_disks_are_the_only_ones(tmp_path: Path) -> None:
     scenarios = files(tmp_path, any_disk='disk = "any"', spinning='disk = "hdd"')
     found = for_lab(scenarios, DISKS, {"fast"})
