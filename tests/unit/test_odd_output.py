@@ -62,11 +62,12 @@ OTHER_ARGUMENTS = (
     "harness.lab.hosts._find_guest_files",
     "harness.features.doctor.machine._look_at_storage",
     "harness.features.doctor.machine.examine_storage",
+    "harness.features.doctor.node.node_findings",
     "harness.features.init.offers._list_output",
     "harness.features.filesystem.volumes.build_with_filesystems",
     "harness.features.snapshots.proxmox.open_vm_taker",
 )
-"""These need an image, a storage that is allowed on a host with libvirt, a command, what builds layouts, or a
+"""These need an image, a storage that is allowed on a host with libvirt, a node, a command, what builds layouts, or a
 mode with a guest."""
 
 

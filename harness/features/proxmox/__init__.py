@@ -6,7 +6,7 @@ client.py speak with the API, and vm_config.py has what a configuration of a VM 
 and remove VMs, volumes and storages, and layouts.py builds layouts of them. machine.py is a VM, guest.py what runs in
 it, and beyond_drives.py its disks that are no drives. disk_users.py finds who uses the disks of a node.
 
-What another feature adds to nodes is `ON_NODE` in its `proxmox.py`, which only this feature loads.
+What another feature adds to nodes is `ON_NODE` in its module `proxmox`, which only this feature loads.
 """
 
 from __future__ import annotations
