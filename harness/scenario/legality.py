@@ -131,7 +131,6 @@ def find_scenario_problems(scenario: Scenario) -> Iterator[str]:
             yield from find_workload_problems(mode.name, mode.attach, scenario)
         if isinstance(mode.layout, Qcow2) and mode.layout.snapshots:
             yield from _find_snapshot_conflicts(mode, mode.layout, scenario)
-    yield from _find_group_conflicts(scenario)
 
 
 def find_workload_problems(name: str, attach: Attach, scenario: Scenario) -> Iterator[str]:
@@ -162,19 +161,6 @@ def _find_snapshot_conflicts(mode: Mode, layout: Qcow2, scenario: Scenario) -> I
             f'"{reading[0]}", because what is written is no longer read through the chain; allowed: workloads that '
             "only read, or workloads that only write"
         )
-
-
-def _find_group_conflicts(scenario: Scenario) -> Iterator[str]:
-    """Modes of one throttle group: QEMU gives all its disks the limits of the last one."""
-    first: dict[str, tuple[str, Attach]] = {}
-    for mode in scenario.modes:
-        if isinstance(attach := mode.attach, Attach) and (group := attach.throttle_group) is not None:
-            name, other = first.setdefault(group, (mode.name, attach))
-            if other.limits != attach.limits:
-                yield (
-                    f'mode.{mode.name}.attach.throttle_group = "{group}": conflicts with mode.{name}, which has other '
-                    "limits in the same group; allowed: the same limits and bursts, or another group"
-                )
 
 
 def list_names(names: Collection[str]) -> str:

@@ -18,6 +18,7 @@ from harness.model.attach import Attach
 from harness.model.job import Job
 from harness.model.mode import Arm, Cell, Place
 from harness.model.values import Limited, LimitKind, RateLimit
+from harness.scenario.scenario import Scenario
 from harness.units import format_size
 
 if TYPE_CHECKING:
@@ -172,4 +173,20 @@ def annotate_limits(records: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
     yield from yield_excess_notes(records)
 
 
-FEATURE = Feature(name="throttles", find_checks=check_limits, annotate=annotate_limits)
+def find_group_conflicts(scenario: Scenario) -> Iterator[str]:
+    """Modes of one throttle group: QEMU gives all its disks the limits of the last one."""
+    first: dict[str, tuple[str, Attach]] = {}
+    # Variants of a mode have guests of their own, whose groups share nothing.
+    for mode in dict.fromkeys(mode.base or mode for mode in scenario.modes):
+        if isinstance(attach := mode.attach, Attach) and (group := attach.throttle_group) is not None:
+            name, other = first.setdefault(group, (mode.name, attach))
+            if other.limits != attach.limits:
+                yield (
+                    f'mode.{mode.name}.attach.throttle_group = "{group}": conflicts with mode.{name}, which has other '
+                    "limits in the same group; allowed: the same limits and bursts, or another group"
+                )
+
+
+FEATURE = Feature(
+    name="throttles", find_problems=find_group_conflicts, find_checks=check_limits, annotate=annotate_limits
+)
