@@ -8,8 +8,11 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from paramiko import Message
+from paramiko.common import cMSG_CHANNEL_EOF
 
 from harness.errors import HostError
 from harness.lab.transport import ssh as ssh_module
@@ -157,6 +160,25 @@ def test_commands_that_start_while_others_end_do_not_break_the_connection(server
             thread.join()
         runner.close()
     assert sorted(outputs) == sorted(f"{number}\n" for _ in range(12) for number in range(5))
+
+
+def test_a_command_that_ends_at_once_does_not_break_the_connection(
+    doomed: SshRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the end of an input does that a busy machine sends after the server has closed the channel."""
+    transport: Any = doomed._transport
+    send = transport._send_user_message
+
+    def send_late(message: Message) -> None:
+        if message.asbytes()[:1] == cMSG_CHANNEL_EOF and threading.current_thread() is not transport:
+            time.sleep(1)
+        send(message)
+
+    monkeypatch.setattr(transport, "_send_user_message", send_late)
+    for number in range(3):
+        assert doomed.run(["echo", str(number)], deadline=30).stdout == f"{number}\n"
+    assert doomed.run(["cat"], deadline=30).stdout == ""
+    assert doomed.run(["cat"], stdin="text", deadline=30).stdout == "text"
 
 
 @pytest.mark.parametrize(

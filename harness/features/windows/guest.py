@@ -57,7 +57,7 @@ class PowerShell:
     input as text, and the arguments. What it returns is printed, and `$global:status` is its exit status.
     """
 
-    def command(self, argv: Sequence[str]) -> str:
+    def command(self, argv: Sequence[str], *, has_input: bool) -> str:  # noqa: ARG002 - the script itself is input
         _make_script(argv)
         return _encode(_BOOT)
 

@@ -47,8 +47,11 @@ _ENDER = read_script("harness.lab.transport", "end_tree.sh")
 class RemoteShell(Protocol):
     """The shell of a machine. A command prints `virt-overhead-pid NUMBER` first, on standard error."""
 
-    def command(self, argv: Sequence[str]) -> str:
-        """The line that runs `argv`. Raises ValueError if this shell cannot run it."""
+    def command(self, argv: Sequence[str], *, has_input: bool) -> str:
+        """The line that runs `argv`. Without input, the line itself gives it an empty one, and may end at any moment.
+
+        Raises ValueError if this shell cannot run it.
+        """
 
     def held(self, argv: Sequence[str]) -> str:
         """The line that runs `argv` while its standard input is open. Raises ValueError as `command`."""
@@ -63,11 +66,12 @@ class RemoteShell(Protocol):
 class PosixShell:
     """sh, bash, dash or busybox, on a machine with /proc."""
 
-    def command(self, argv: Sequence[str]) -> str:
+    def command(self, argv: Sequence[str], *, has_input: bool) -> str:
         # The remote shell prints its process id and becomes the command, so a deadline can end the command. This needs
         # no additional process and no additional round trip. For a missing program, the shell prints no process id.
         start = f"command -v {shlex.quote(argv[0])} >/dev/null && echo virt-overhead-pid $$ >&2"
-        return f"export LC_ALL=C; {start}; exec {shlex.join(argv)}"
+        # If the server has just closed the channel, the end of the input would make it close the connection.
+        return f"export LC_ALL=C; {start}; exec {shlex.join(argv)}{'' if has_input else ' </dev/null'}"
 
     def held(self, argv: Sequence[str]) -> str:
         return f"export LC_ALL=C; exec {shlex.join(argv)}"
@@ -76,7 +80,7 @@ class PosixShell:
         return data
 
     def ender(self, pid: int) -> str:
-        return self.command(("sh", "-c", _ENDER, "sh", str(pid)))
+        return self.command(("sh", "-c", _ENDER, "sh", str(pid)), has_input=True)
 
 
 _WINDOWS = re.compile(r"SSH-2\.0-OpenSSH_for_Windows_")
@@ -117,7 +121,8 @@ class Exchange:
     def converse(self, deadline: float, stdin: Iterable[bytes] | None = None) -> int:
         """Run the command to its end. Returns its exit status, which is negative if a signal ended it.
 
-        `deadline` limits only the opening of the channel. The caller must limit the rest.
+        `deadline` limits only the opening of the channel. The caller must limit the rest. Without `stdin`, the line has
+        no use for its standard input, which does not end before it.
 
         Raises ConnectionLost, TooMuchOutput, or paramiko's exception if a channel cannot be opened.
         """
@@ -129,9 +134,7 @@ class Exchange:
             channel.settimeout(POLL_SECONDS)
             self.requested = True
             channel.exec_command(self._line)
-            if stdin is None:
-                channel.shutdown_write()
-            else:
+            if stdin is not None:
                 threading.Thread(target=self._feed, args=(channel, stdin), daemon=True).start()
             self._drain(channel)
             status = channel.recv_exit_status()
@@ -412,7 +415,7 @@ class SshRunner:
 
     def _execute(self, argv: Sequence[str], deadline: float, stdin: Iterable[bytes] | None, what: str) -> Completed:
         with held_back():
-            exchange = Exchange(self._transport, self.shell.command(argv))
+            exchange = Exchange(self._transport, self.shell.command(argv, has_input=stdin is not None))
             try:
                 status = within(deadline, lambda: self._converse(exchange, deadline, stdin), waiting=interruptible())
             except Overdue:
@@ -459,7 +462,7 @@ class SshRunner:
             pid = exchange.wait_for_pid(PID_SECONDS)
             if pid is not None:
                 ending = Exchange(self._transport, self.shell.ender(pid))
-                gone = within(ENDING_SECONDS, lambda: ending.converse(ENDING_SECONDS)) == 0
+                gone = within(ENDING_SECONDS, lambda: ending.converse(ENDING_SECONDS, ())) == 0
                 outcome = "it was ended there" if gone else "it cannot be killed there (waiting for a device?)"
         except (Overdue, ConnectionLost, SSHException, EOFError, OSError):
             outcome = _UNKNOWN

@@ -53,7 +53,7 @@ def beside_vms(client: Client, shell: NodeShell) -> ContainersBesideVms:
         "nproc": "2\n",
     }
     shell.prints["version=$(lxc-start --version 2>/dev/null)"] = HAS_LXC
-    host = host_of(shell)
+    host = host_of(shell, client)
     spec = ProxmoxSpec(client.spec, WITH_STORAGE)
     host = replace(host, spec=replace(host.spec, hypervisor=spec))
     return ContainersBesideVms(host, ProxmoxHypervisor(host, client, WITH_STORAGE, Events()), Events())

@@ -10,6 +10,7 @@ import pytest
 from harness.events import Events
 from harness.features.container import make_container_mode
 from harness.features.container.lxc import ContainersBesideVms
+from harness.features.proxmox import ProxmoxSpec
 from harness.features.proxmox.backend import ProxmoxHypervisor
 from harness.features.proxmox.client import Client
 from harness.features.proxmox.creation import PveVolume
@@ -32,12 +33,12 @@ INSIDE = make_container_mode(LVM)
 HAS_LXC = "version=6.0.4\ngroups=cgroup2fs\ncommon=yes\n"
 
 
-def host_of(shell: NodeShell) -> Host:
+def host_of(shell: NodeShell, client: Client) -> Host:
     """The node as a host."""
     iso = shell.directory.parent / "guest.iso"
     iso.write_bytes(b"\0" * 64 * 1024)
     return Host(
-        spec=HostSpec("node1", "proxmox", ssh=None, disks=(DISK,)),
+        spec=HostSpec("node1", "proxmox", ssh=None, disks=(DISK,), hypervisor=ProxmoxSpec(client.spec, RULES)),
         runner=shell,
         ssh=None,
         target=None,
@@ -49,7 +50,7 @@ def host_of(shell: NodeShell) -> Host:
 
 def beside_vms(client: Client, shell: NodeShell) -> ContainersBesideVms:
     shell.prints["lxc-start --version"] = HAS_LXC
-    host = host_of(shell)
+    host = host_of(shell, client)
     return ContainersBesideVms(host, ProxmoxHypervisor(host, client, RULES, Events()), Events())
 
 

@@ -82,7 +82,7 @@ def test_the_ssh_server_shows_whether_it_is_windows(banner: str, found: bool) ->
 
 def test_no_shell_changes_anything_in_a_command_line() -> None:
     script = 'param($given, $name)\n"$given\'s `"%PATH%" | & $name <x> ^'
-    line = PowerShell().command(("powershell", script, 'a "b" & %c%'))
+    line = PowerShell().command(("powershell", script, 'a "b" & %c%'), has_input=False)
     assert re.fullmatch(r"[A-Za-z0-9 +/=-]+", line)
     assert len(line) < MOST_CHARACTERS
     # What has quotes is on standard input, where nothing has to be quoted, in lines that no code page changes.
