@@ -13,7 +13,6 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import repeat
@@ -315,23 +314,6 @@ def wait_until(condition: Callable[[], T], *, deadline: Deadline | float, every:
         with interruptible():
             time.sleep(min(next(pauses), max(end.left, 0.0)))
     return result
-
-
-def run_within(seconds: float, work: Callable[[], T]) -> T:
-    """The result of `work`, which runs in a thread. TimeoutError after `seconds`; the thread goes on, if it can.
-
-    For libraries that limit each wait, but not all of them together.
-    """
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except BaseException as error:
-            result.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return result.result(timeout=seconds)
 
 
 @dataclass(frozen=True, slots=True)

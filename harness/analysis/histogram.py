@@ -145,7 +145,8 @@ def reduce_bins(histogram: Mapping[int, int], most: float = MOST_BINS, per_octav
 def find_bin(latency: int) -> tuple[int, int]:
     """Where fio's bin with this latency begins and ends, in ns."""
     width = _width(latency, FINEST)
-    return (low := latency - latency % width), low + width
+    low = latency - latency % width
+    return low, low + width
 
 
 def upper_end(low: int, per_octave: int) -> int:

@@ -109,6 +109,11 @@ class Scenario:
         if not self.disks:
             object.__setattr__(self, "disks", (self.disk,))
 
+    @property
+    def declared_modes(self) -> tuple[Mode, ...]:
+        """The modes without their variants."""
+        return tuple(dict.fromkeys(mode.base or mode for mode in self.modes))
+
     def requests_of(self, table: type[_T]) -> dict[str, _T]:
         """What the scenario asks for in tables of this class, by name."""
         return {request.name: request.value for request in self.requests if isinstance(request.value, table)}

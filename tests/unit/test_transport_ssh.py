@@ -165,7 +165,7 @@ def test_commands_that_start_while_others_end_do_not_break_the_connection(server
 def test_a_command_that_ends_at_once_does_not_break_the_connection(
     doomed: SshRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the end of an input does that a busy machine sends after the server has closed the channel."""
+    """A busy machine may send the end of an input late. If the channel is closed then, servers end the connection."""
     transport: Any = doomed._transport
     send = transport._send_user_message
 

@@ -185,7 +185,7 @@ def describe_state(cached: CachedRecord) -> Iterator[str]:
 
 def find_uncached(scenario: Scenario) -> Iterator[str]:
     """Modes that declare a cache where the host does not see the guest's I/O."""
-    for mode in dict.fromkeys(mode.base or mode for mode in scenario.modes):
+    for mode in scenario.declared_modes:
         if mode.cached and mode.attach is not None and not mode.attach.host_counts:
             device = f'attach.device = "{mode.attach.device}"'
             why = "because the guest's I/O passes no cache of the host"

@@ -24,8 +24,8 @@ from harness.features.compare.comparison import compare
 from harness.features.compare.records import ComparisonOutcome, RunComparison, comparison_json
 from harness.features.compare.words import comparison_markdown, describe_outcome, explain_ruled_out, print_comparison
 from harness.files import write_atomically, write_page
+from harness.lab.transport.base import Overdue, within
 from harness.results import Run, RunStore
-from harness.signals import run_within
 from harness.terminal import clean_json, hide_password_of, hide_passwords
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ def fetch_run(url: str, reports: Path) -> RunStore:
     """
     shown = hide_passwords(url, is_url=True)
     try:
-        content = run_within(_WHOLE_SECONDS, lambda: _download(url, shown))
-    except TimeoutError:
+        content = within(_WHOLE_SECONDS, lambda: _download(url, shown))
+    except Overdue:
         raise ConfigError(
             f"{shown}: has not arrived after {_WHOLE_SECONDS} s", hint="fetch the file another way, and name its path"
         ) from None

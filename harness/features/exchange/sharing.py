@@ -23,11 +23,11 @@ from harness.analysis import Verdict
 from harness.config.problems import read_toml
 from harness.errors import ConfigError, ResultsError
 from harness.files import write_page
+from harness.lab.transport.base import Overdue, within
 from harness.report.numbers import count
 from harness.results import Run, RunStore
 from harness.results.records import FIO_FILES
 from harness.results.store import make_stored_adapter, to_stored
-from harness.signals import run_within
 from harness.terminal import hide_password_of, hide_passwords, one_line
 from harness.units import format_size
 from harness.untrusted import parse_json
@@ -348,8 +348,8 @@ def post_document(url: str, text: str) -> str:
             return answer.status_code, answer.headers.get("Location", ""), first
 
     try:
-        status, place, first = run_within(_WHOLE_SECONDS, send)
-    except TimeoutError:
+        status, place, first = within(_WHOLE_SECONDS, send)
+    except Overdue:
         raise ConfigError(
             f"--post: the server has not answered after {_WHOLE_SECONDS} s, so it is not known whether it has the run",
             hint="ask who runs the server, or write the document with --share FILE and send it yourself",

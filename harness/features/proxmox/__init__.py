@@ -1,12 +1,12 @@
 """Proxmox VE: guests are VMs of a node, and volumes are created on its storages, by its API and by commands on it.
 
 This module has what a lab file says about a node: the table `[host.NAME.api]`, of which messages never show secrets,
-and further keys of `[host.NAME.guest]`. backend.py is the `Hypervisor` of a node. session.py and
-client.py speak with the API, and vm_config.py has what a configuration of a VM says. creation.py and removal.py create
-and remove VMs, volumes and storages, and layouts.py builds layouts of them. machine.py is a VM, guest.py what runs in
-it, and beyond_drives.py its disks that are no drives. disk_users.py finds who uses the disks of a node.
+and further keys of `[host.NAME.guest]`. backend.py is the `Hypervisor` of a node. session.py and client.py speak with
+the API, and vm_config.py writes and reads configurations of VMs. creation.py and removal.py create and remove VMs,
+volumes and storages, and layouts.py builds layouts of them. machine.py is a VM, guest.py the system in it, and
+beyond_drives.py attaches disks that are not drives of the VM. disk_users.py finds who uses the disks of a node.
 
-What another feature adds to nodes is `ON_NODE` in its module `proxmox`, which only this feature loads.
+Another feature adds to nodes by `ON_NODE` in a module `proxmox` of its own, which only this feature loads.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def find_group_conflicts(scenario: Scenario) -> Iterator[str]:
     """Modes of one throttle group: QEMU gives all its disks the limits of the last one."""
     first: dict[str, tuple[str, Attach]] = {}
     # Variants of a mode have guests of their own, whose groups share nothing.
-    for mode in dict.fromkeys(mode.base or mode for mode in scenario.modes):
+    for mode in scenario.declared_modes:
         if isinstance(attach := mode.attach, Attach) and (group := attach.throttle_group) is not None:
             name, other = first.setdefault(group, (mode.name, attach))
             if other.limits != attach.limits:

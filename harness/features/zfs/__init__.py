@@ -85,7 +85,7 @@ def annotate(cells: Sequence[CellRecord]) -> Iterator[tuple[str, str]]:
 
 def find_undeclared_caches(scenario: Scenario) -> Iterator[str]:
     """Modes that ZFS serves from memory, without saying so."""
-    for mode in dict.fromkeys(mode.base or mode for mode in scenario.modes):
+    for mode in scenario.declared_modes:
         if isinstance(mode.layout, OnZfs) and mode.layout.primarycache == "all" and not mode.cached:
             why = "because ZFS then serves reads from memory (ARC), which is to be declared"
             allowed = "cached = true, or primarycache metadata"

@@ -48,7 +48,7 @@ class RemoteShell(Protocol):
     """The shell of a machine. A command prints `virt-overhead-pid NUMBER` first, on standard error."""
 
     def command(self, argv: Sequence[str], *, has_input: bool) -> str:
-        """The line that runs `argv`. Without input, the line itself gives it an empty one, and may end at any moment.
+        """The line that runs `argv`. Without input, nothing is sent to it: the line itself gives `argv` an empty one.
 
         Raises ValueError if this shell cannot run it.
         """
@@ -121,8 +121,8 @@ class Exchange:
     def converse(self, deadline: float, stdin: Iterable[bytes] | None = None) -> int:
         """Run the command to its end. Returns its exit status, which is negative if a signal ended it.
 
-        `deadline` limits only the opening of the channel. The caller must limit the rest. Without `stdin`, the line has
-        no use for its standard input, which does not end before it.
+        `deadline` limits only the opening of the channel. The caller must limit the rest. Without `stdin`,
+        nothing is sent, not even the end of an input: the line must not wait for it.
 
         Raises ConnectionLost, TooMuchOutput, or paramiko's exception if a channel cannot be opened.
         """
